@@ -1,0 +1,104 @@
+"""measureformer: a layer is a function of a measure and a point; applying it is a push-forward.
+
+Importing the package loads neither JAX nor SciPy: public names are resolved on first use (PEP 562).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+
+def _prefer_64_bit() -> None:
+    """Ask JAX for float64 unless the user has said otherwise through JAX_ENABLE_X64."""
+    if "JAX_ENABLE_X64" in os.environ:
+        return
+    os.environ["JAX_ENABLE_X64"] = "1"
+    if "jax" in sys.modules:
+        # JAX reads the variable when it is imported, which has already happened
+        sys.modules["jax"].config.update("jax_enable_x64", True)
+
+
+_prefer_64_bit()
+
+_HOMES = {
+    "measures": ["Discrete", "Gaussian", "GaussianMixture", "SpaceTime", "subset_sum_gap"],
+    "attention": ["Attended", "Streaming", "attend"],
+    "maps": [
+        "AbstractInContextMap",
+        "Attention",
+        "Causal",
+        "HardmaxAttention",
+        "Identity",
+        "L2Attention",
+        "LayerNorm",
+        "Linear",
+        "LinearAttention",
+        "MLP",
+        "Positional",
+        "RMSNorm",
+        "Residual",
+        "SinkhornAttention",
+        "Sinusoidal",
+        "Transformer",
+        "UnitNorm",
+        "UnnormalizedAttention",
+    ],
+    "_claims": ["Claim", "check", "claims"],
+    "result": ["Check", "Figure", "Outcome", "Result", "Series"],
+    "refs": ["cite"],
+    "errors": ["MeasureformerError"],
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+if TYPE_CHECKING:
+    from measureformer.attention import Attended as Attended
+    from measureformer.attention import Streaming as Streaming
+    from measureformer.attention import attend as attend
+    from measureformer._claims import Claim as Claim
+    from measureformer._claims import check as check
+    from measureformer._claims import claims as claims
+    from measureformer.errors import MeasureformerError as MeasureformerError
+    from measureformer.maps import MLP as MLP
+    from measureformer.maps import AbstractInContextMap as AbstractInContextMap
+    from measureformer.maps import Attention as Attention
+    from measureformer.maps import Causal as Causal
+    from measureformer.maps import HardmaxAttention as HardmaxAttention
+    from measureformer.maps import Identity as Identity
+    from measureformer.maps import L2Attention as L2Attention
+    from measureformer.maps import LayerNorm as LayerNorm
+    from measureformer.maps import Linear as Linear
+    from measureformer.maps import LinearAttention as LinearAttention
+    from measureformer.maps import Positional as Positional
+    from measureformer.maps import Residual as Residual
+    from measureformer.maps import RMSNorm as RMSNorm
+    from measureformer.maps import SinkhornAttention as SinkhornAttention
+    from measureformer.maps import Sinusoidal as Sinusoidal
+    from measureformer.maps import Transformer as Transformer
+    from measureformer.maps import UnitNorm as UnitNorm
+    from measureformer.maps import UnnormalizedAttention as UnnormalizedAttention
+    from measureformer.measures import Discrete as Discrete
+    from measureformer.measures import Gaussian as Gaussian
+    from measureformer.measures import GaussianMixture as GaussianMixture
+    from measureformer.measures import SpaceTime as SpaceTime
+    from measureformer.measures import subset_sum_gap as subset_sum_gap
+    from measureformer.refs import cite as cite
+    from measureformer.result import Check as Check
+    from measureformer.result import Figure as Figure
+    from measureformer.result import Outcome as Outcome
+    from measureformer.result import Result as Result
+    from measureformer.result import Series as Series
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'measureformer' has no attribute {name!r}; dir(measureformer) lists what it has")
+    return getattr(importlib.import_module(f"measureformer.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME_OF])

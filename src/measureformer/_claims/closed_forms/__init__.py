@@ -1,0 +1,1 @@
+"""Closed forms: attention on Gaussians and mixtures, without a single token."""

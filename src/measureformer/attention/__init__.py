@@ -1,0 +1,7 @@
+"""The engine: exact attention on arrays. It knows no measures, only queries, keys, values and log-weights."""
+
+from measureformer.attention._attend import Attended as Attended
+from measureformer.attention._attend import attend as attend
+from measureformer.attention.hardmax import hardmax as hardmax
+from measureformer.attention.linear import masked_linear as masked_linear
+from measureformer.attention.streaming import Streaming as Streaming

@@ -1,0 +1,214 @@
+"""`attend`: the one entry to the engine. Checks, pads to bucket sizes, calls one compiled program, cuts."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.attention.blocks import Keys, Queries
+from measureformer.attention.rounding import rounding_bounds
+from measureformer.attention.streaming import Streaming, stream
+from measureformer.errors import (
+    DimensionMismatchError,
+    NothingVisibleError,
+    NotFiniteError,
+    OptionError,
+    ShapeError,
+    ToleranceError,
+    ZeroMassError,
+)
+from measureformer.numerics.arrays import cast, common_dtype, finite, floats, is_traced, on_device
+from measureformer.numerics.buckets import bucket, pad_log_weights
+
+Method = Literal["auto", "streaming"] | Streaming
+
+
+class Attended(eqx.Module):
+    """What attention returns, with a proven bound for its rounding errors, per query.
+
+    `error_bound` bounds the Euclidean norm of the error of `values`, `log_normalizer_error` that of `log_normalizer`,
+    in the floating-point model of `measureformer.attention.rounding`. Leading axes (heads, batches) come first.
+
+    >>> import measureformer as mf
+    >>> out = mf.attend([[1.0, 0.0]], [[0.0, 0.0], [1.0, 0.0]], [[0.0], [1.0]])
+    >>> out.values.shape, out.log_normalizer.shape, bool(out.error_bound[0] < 1e-14)
+    ((1, 1), (1,), True)
+    """
+
+    values: Float[Array, "*h m c"]
+    error_bound: Float[Array, "*h m"]
+    log_normalizer: Float[Array, "*h m"]
+    log_normalizer_error: Float[Array, "*h m"]
+
+
+def attend(
+    q: Any, k: Any, v: Any, log_weights: Any = None, *, times: Any = None, method: Method = "auto", tol: float | None = None
+) -> Attended:
+    """Softmax attention of queries q (…, m, k) on keys k (…, n, k) with values v (…, n, c) and log-weights.
+
+    values[i] = Σ_j a_j e^{⟨q_i,k_j⟩} v_j / Z_i with a = e^{log_weights} (equal weights 1 if left out) and
+    Z_i = Σ_j a_j e^{⟨q_i,k_j⟩}. A log-weight of −inf hides a key. `times = (query times (m,), key times (n,))` lets
+    query i see key j only if its time is not later. Leading axes of q, k, v are heads or batches and must agree;
+    log-weights have the same leading axes or none. Memory is linear in m and n; differentiable to any order in q, k, v
+    and log_weights. Under a trace values are not checked, and a query that sees nothing gets zeros and −inf.
+
+    >>> import numpy as np, measureformer as mf
+    >>> out = mf.attend(np.zeros((1, 2)), np.eye(2), np.array([[1.0], [5.0]]), np.log([1.0, 3.0]))
+    >>> out.values.round(12).tolist(), out.log_normalizer.round(4).tolist()
+    ([[4.0]], [1.3863])
+    """
+    settings = _settings(method)
+    q, k, v = floats(q, "q"), floats(k, "k"), floats(v, "v")
+    _check_shapes(q, k, v)
+    n, lead = k.shape[-2], k.shape[:-2]
+    log_weights = np.zeros(n, k.dtype) if log_weights is None else floats(log_weights, "log_weights")
+    if log_weights.shape not in ((n,), (*lead, n)):
+        raise ShapeError(
+            got=f"log_weights of shape {log_weights.shape} for keys of shape {k.shape}",
+            need=f"({n},) or {(*lead, n)}",
+            do="Give one log-weight per key.",
+        )
+    times = _checked_times(times, q.shape[-2], n)
+    dtype = common_dtype(q, k, v, log_weights)
+    arrays = cast((q, k, v, log_weights, times), dtype)
+    if is_traced(arrays):
+        return _compiled(settings, *arrays)
+    _check_values(*arrays)
+    out = _at_edge(settings, *arrays)
+    if tol is not None and not float(out.error_bound.max()) <= tol:
+        raise ToleranceError(
+            got=f"an error bound of {float(out.error_bound.max()):.2g} in {dtype} arithmetic",
+            need=f"at most tol = {tol:g}",
+            do="Pass float64 arrays, centre the points, or allow a larger tol.",
+        )
+    return out
+
+
+def _settings(method: Method) -> Streaming:
+    if isinstance(method, Streaming):
+        return method
+    if method in ("auto", "streaming"):
+        return Streaming()
+    raise OptionError(
+        got=f"method = {method!r}", need='"auto", "streaming" or Streaming(…)', do="Leave it out to let the library choose."
+    )
+
+
+def _attended(settings: Streaming, q: Array, k: Array, v: Array, log_weights: Array, times: Any) -> Attended:
+    """The traced formula, for any number of leading axes."""
+    if q.ndim > 2:
+        mapped = None if log_weights.ndim == 1 else 0
+        inner = jax.vmap(lambda *arrays: _attended(settings, *arrays), in_axes=(0, 0, 0, mapped, None))
+        return inner(q, k, v, log_weights, times)
+    query_times, key_times = (None, None) if times is None else times
+    queries, keys = Queries(q, query_times), Keys(k, v, log_weights, key_times)
+    values, log_z = stream(settings.block, queries, keys)
+    error, log_error = rounding_bounds(queries, keys, log_z, settings.block)
+    return Attended(values, error, log_z, log_error)
+
+
+_compiled = eqx.filter_jit(_attended)
+
+
+def _at_edge(settings: Streaming, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:
+    m, n = q.shape[-2], k.shape[-2]
+    rows, columns = bucket(m), bucket(n)
+    padded_times = None if times is None else (_pad(times[0], rows, 0), _pad(times[1], columns, 0))
+    out = _compiled(
+        settings,
+        _pad(q, rows, -2),
+        _pad(k, columns, -2),
+        _pad(v, columns, -2),
+        pad_log_weights(log_weights, columns),
+        padded_times,
+    )
+    cut = [np.asarray(out.values)[..., :m, :]]
+    cut += [np.asarray(a)[..., :m] for a in (out.error_bound, out.log_normalizer, out.log_normalizer_error)]
+    if not all(np.isfinite(array).all() for array in (cut[0], cut[2])):
+        raise NotFiniteError(
+            got=f"logits that overflow {q.dtype} (largest |q| {np.abs(q).max():.2g}, largest |k| {np.abs(k).max():.2g})",
+            need="finite inner products ⟨q, k⟩",
+            do="Rescale q or k, or use float64.",
+        )
+    return Attended(*map(on_device, cut))
+
+
+def _pad(array: Any, size: int, axis: int) -> np.ndarray:
+    """Copies of the first slice along `axis` appended up to `size`."""
+    array = np.asarray(array)
+    missing = size - array.shape[axis]
+    if missing == 0:
+        return array
+    return np.concatenate([array, np.repeat(np.take(array, [0], axis), missing, axis)], axis)
+
+
+def _check_shapes(q: Any, k: Any, v: Any) -> None:
+    if min(q.ndim, k.ndim, v.ndim) < 2 or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
+        raise ShapeError(
+            got=f"q, k, v of shapes {q.shape}, {k.shape}, {v.shape}",
+            need="(…, m, k), (…, n, k), (…, n, c) with the same leading axes",
+            do="Tokens are rows; put heads first.",
+        )
+    if q.shape[-1] != k.shape[-1]:
+        raise DimensionMismatchError(
+            got=f"queries in R^{q.shape[-1]} and keys in R^{k.shape[-1]}",
+            need="one dimension",
+            do="Project both to the head dimension first.",
+        )
+    if k.shape[-2] != v.shape[-2] or min(q.shape[-2], k.shape[-2]) == 0:
+        raise ShapeError(
+            got=f"{q.shape[-2]} queries, {k.shape[-2]} keys and {v.shape[-2]} values",
+            need="at least one query, at least one key, and one value per key",
+            do="Check the second-to-last axes.",
+        )
+
+
+def _checked_times(times: Any, m: int, n: int) -> Any:
+    if times is None:
+        return None
+    if not isinstance(times, (tuple, list)) or len(times) != 2:
+        raise ShapeError(
+            got=f"times of type {type(times).__name__}",
+            need="a pair (query times, key times)",
+            do="For self-attention pass times=(t, t).",
+        )
+    pair = floats(times[0], "query times"), floats(times[1], "key times")
+    if pair[0].shape != (m,) or pair[1].shape != (n,):
+        raise ShapeError(
+            got=f"times of shapes {pair[0].shape} and {pair[1].shape} for {m} queries and {n} keys",
+            need=f"({m},) and ({n},)",
+            do="Give one time per query and one per key.",
+        )
+    return pair
+
+
+def _check_values(q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> None:
+    for name, array in (("q", q), ("k", k), ("v", v)):
+        finite(array, name)
+    mass = np.asarray(log_weights)
+    if np.isnan(mass).any() or (mass == np.inf).any():
+        raise NotFiniteError(
+            got="log_weights with NaN or +inf", need="numbers or −inf (no mass)", do="Pass np.log of non-negative weights."
+        )
+    if (mass.max(axis=-1) == -np.inf).any():
+        raise ZeroMassError(
+            got="log_weights that are all −inf", need="a key with mass", do="Give at least one key a finite log-weight."
+        )
+    if times is None:
+        return
+    for name, array in (("query times", times[0]), ("key times", times[1])):
+        finite(array, name)
+    seen_from = np.where(mass > -np.inf, np.asarray(times[1]), np.inf).min(axis=-1).max()
+    blind = np.asarray(times[0]) < seen_from
+    if blind.any():
+        i = int(blind.argmax())
+        raise NothingVisibleError(
+            got=f"a query (index {i}) at time {float(times[0][i]):g}, before the first key with mass at {float(seen_from):g}",
+            need="a key with time ≤ the query's",
+            do="Ask at a later time, or add an earlier token.",
+        )

@@ -1,0 +1,124 @@
+"""Refusals: every way in which measureformer says no, in one place.
+
+Each error says what it got, what it needs, and what to do; the three parts are separate arguments so that none can be
+forgotten. Every class also derives from the built-in exception that a caller would expect (`ValueError`, `TypeError`,
+`KeyError`, `NotImplementedError`), so ordinary `except` clauses work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class MeasureformerError(Exception):
+    """Base class of all refusals: `raise ShapeError(got=…, need=…, do=…)`."""
+
+    def __init__(self, *, got: str, need: str, do: str) -> None:
+        self.got = got
+        self.need = need
+        self.do = do
+        super().__init__(f"got {got}; need {need}. {do}")
+
+    def __str__(self) -> str:
+        # KeyError would show the repr of its argument
+        return f"got {self.got}; need {self.need}. {self.do}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # keyword-only arguments do not survive the default protocol, and errors cross process borders in parallel runs
+        return _rebuild, (type(self), self.got, self.need, self.do)
+
+
+def _rebuild(cls: type[MeasureformerError], got: str, need: str, do: str) -> MeasureformerError:
+    return cls(got=got, need=need, do=do)
+
+
+class ShapeError(MeasureformerError, ValueError):
+    """An array has the wrong number of axes or the wrong length along one."""
+
+
+class DtypeError(MeasureformerError, TypeError):
+    """An input is not an array of real numbers, or an option has the wrong type."""
+
+
+class NotFiniteError(MeasureformerError, ValueError):
+    """NaN or infinity in an input, or in a result that should have been finite."""
+
+
+class NegativeWeightError(MeasureformerError, ValueError):
+    """A measure was given a negative weight, or scaled by a number that is not positive."""
+
+
+class ZeroMassError(MeasureformerError, ValueError):
+    """All weights of a measure are zero; the zero measure has no mean and cannot be attended to."""
+
+
+class EmptyMeasureError(MeasureformerError, ValueError):
+    """A measure without atoms."""
+
+
+class DimensionMismatchError(MeasureformerError, ValueError):
+    """Two objects that meet live in spaces of different dimension."""
+
+
+class NotPositiveSemidefiniteError(MeasureformerError, ValueError):
+    """A covariance is not symmetric, or has a clearly negative eigenvalue."""
+
+
+class NothingVisibleError(MeasureformerError, ValueError):
+    """A causal query lies before every atom that has mass."""
+
+
+class TimeError(MeasureformerError, ValueError):
+    """A space–time map was called without times, or on a measure that has none."""
+
+
+class ZeroVectorError(MeasureformerError, ValueError):
+    """A map that divides by the norm met the zero vector."""
+
+
+class NoClosedFormError(MeasureformerError, NotImplementedError):
+    """The integral against this continuous measure has no closed form here."""
+
+
+class TooManyAtomsError(MeasureformerError, ValueError):
+    """An exponential algorithm was asked for too many atoms."""
+
+
+class TracedError(MeasureformerError, TypeError):
+    """A function whose output shape depends on values was called under jit, grad or vmap."""
+
+
+class OptionError(MeasureformerError, ValueError):
+    """An option has a value outside the listed ones."""
+
+
+class ToleranceError(MeasureformerError, ArithmeticError):
+    """The requested accuracy cannot be guaranteed in this arithmetic."""
+
+
+class UnknownClaimError(MeasureformerError, KeyError):
+    """No claim of that name."""
+
+
+class UnknownReferenceError(MeasureformerError, KeyError):
+    """No entry of that key in the bibliography."""
+
+
+class ResultFormatError(MeasureformerError, ValueError):
+    """A stored result is not one of ours: wrong JSON, wrong schema version, wrong or missing fields."""
+
+
+class ReferenceFormatError(MeasureformerError, ValueError):
+    """The bibliography is not in its strict format."""
+
+
+class ClaimDefinitionError(MeasureformerError, ValueError):
+    """A claim breaks a rule of the registry: no `claim` in its module, a bad name, a name taken twice."""
+
+
+class ClaimRunError(MeasureformerError, RuntimeError):
+    """The experiment of a claim, or its control, raised or returned something that is not an outcome."""
+
+
+class OutputError(MeasureformerError, OSError):
+    """A file of the atlas could not be written."""

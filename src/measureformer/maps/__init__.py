@@ -1,0 +1,23 @@
+"""In-context maps: layers as functions of a measure and a point, and their composition."""
+
+from measureformer.maps.attention import Attention as Attention
+from measureformer.maps.base import AbstractInContextMap as AbstractInContextMap
+from measureformer.maps.causal import Causal as Causal
+from measureformer.maps.causal import Positional as Positional
+from measureformer.maps.causal import Sinusoidal as Sinusoidal
+from measureformer.maps.compose import Compose as Compose
+from measureformer.maps.compose import Identity as Identity
+from measureformer.maps.compose import Residual as Residual
+from measureformer.maps.compose import Scaled as Scaled
+from measureformer.maps.compose import Sum as Sum
+from measureformer.maps.mlp import MLP as MLP
+from measureformer.maps.mlp import Linear as Linear
+from measureformer.maps.norm import LayerNorm as LayerNorm
+from measureformer.maps.norm import RMSNorm as RMSNorm
+from measureformer.maps.norm import UnitNorm as UnitNorm
+from measureformer.maps.sinkhorn import SinkhornAttention as SinkhornAttention
+from measureformer.maps.transformer import Transformer as Transformer
+from measureformer.maps.variants import HardmaxAttention as HardmaxAttention
+from measureformer.maps.variants import L2Attention as L2Attention
+from measureformer.maps.variants import LinearAttention as LinearAttention
+from measureformer.maps.variants import UnnormalizedAttention as UnnormalizedAttention

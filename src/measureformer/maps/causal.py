@@ -1,0 +1,119 @@
+"""Maps on space–time: masked attention, and positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.errors import NothingVisibleError, OptionError
+from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.compose import AbstractWrapper
+from measureformer.measures import AbstractGaussianLike, Prefixes
+from measureformer.numerics.arrays import scalar
+
+
+class Causal(AbstractWrapper):
+    """Every attention inside sees, from time t, only the atoms with times ≤ t; time is carried along unchanged.
+
+    For one layer Causal(G)(sigma, x, t) = G(sigma restricted to times ≤ t, x). For a composition each layer is masked,
+    as in a decoder: Causal(G2 @ G1) = Causal(G2) @ Causal(G1). Tokens with equal times see each other.
+
+    Statement   Γ[σ](x,t) = ∫ 1_{s≤t} e^{⟨Qx,Ky⟩} V y dσ(y,s) / ∫ 1_{s≤t} e^{⟨Qx,Ky⟩} dσ(y,s)
+    Ref         furuya2024.
+
+    >>> import measureformer as mf
+    >>> G = mf.Causal(mf.Attention.head([[1.0]], [[1.0]], [[1.0]]))
+    >>> sigma = mf.SpaceTime.uniform([[0.0], [1.0]], times=[0.5, 1.0])
+    >>> G(sigma, [[0.0], [0.0]], [0.5, 1.0]).tolist()
+    [[0.0], [0.5]]
+    """
+
+    map: AbstractInContextMap
+
+    @property
+    def needs_time(self) -> bool:
+        return True
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        return self.map.evaluate(_seen(mu), x, t)
+
+    def at_atoms(self, mu: Any) -> Any:
+        return self.map.at_atoms(_seen(mu))
+
+    def affine_on(self, mu: AbstractGaussianLike) -> bool:
+        return False
+
+    def examine(self, mu: Any, x: Any, t: Any) -> None:
+        times, mass = np.asarray(mu.times), np.asarray(mu.log_weights)
+        first = times[mass > -np.inf].min()
+        blind = np.asarray(t) < first
+        if blind.any():
+            i = int(blind.argmax())
+            raise NothingVisibleError(
+                got=f"a query (index {i}) at time {float(np.asarray(t)[i]):g}, before the first atom with mass at {float(first):g}",
+                need="an atom with time ≤ the query's",
+                do="Ask at a later time, or add an earlier token.",
+            )
+        self.map.examine(mu, x, t)
+
+
+def _seen(mu: Any) -> Prefixes:
+    return mu if isinstance(mu, Prefixes) else Prefixes(mu)
+
+
+class Positional(AbstractInContextMap):
+    """(x, t) ↦ x + e(t) for an encoding e of times (m,) as vectors (m, d), e.g. `Sinusoidal(d)`.
+
+    >>> import measureformer as mf
+    >>> G = mf.Positional(lambda t: 10 * t[:, None])
+    >>> G(mf.SpaceTime.sequence([[1.0], [2.0]]), [1.0], 0.5).tolist()
+    [6.0]
+    """
+
+    encoding: Callable[[Array], Array]
+
+    @property
+    def in_dim(self) -> int | None:
+        return getattr(self.encoding, "dim", None)
+
+    @property
+    def needs_time(self) -> bool:
+        return True
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        return x + self.encoding(t).astype(x.dtype)
+
+
+class Sinusoidal(eqx.Module):
+    """The encoding t ↦ (sin ω_i t, cos ω_i t)_i with frequencies ω_i = `length`·10⁴^{−2i/dim}, for times in [0, 1].
+
+    With times i/n and length n this is the encoding of positions 1, …, n.
+
+    Ref         vaswani2017, Section 3.5.
+
+    >>> import numpy as np, measureformer as mf
+    >>> mf.Sinusoidal(4, length=1.0)(np.array([0.0])).tolist()
+    [[0.0, 0.0, 1.0, 1.0]]
+    """
+
+    dim: int = eqx.field(static=True)
+    length: Float[Array, ""]
+
+    def __init__(self, dim: int, *, length: Any = 512.0) -> None:
+        if dim < 2 or dim % 2:
+            raise OptionError(
+                got=f"dim = {dim}", need="an even dimension ≥ 2", do="Sines and cosines come in pairs: add a coordinate."
+            )
+        self.dim = dim
+        self.length = scalar(length, "length")
+
+    def __call__(self, t: Array) -> Array:
+        t = jnp.asarray(t)
+        powers = jnp.arange(0, self.dim, 2).astype(t.dtype) / self.dim
+        angles = t[:, None] * self.length.astype(t.dtype) * 10_000.0**-powers[None, :]
+        return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=1)

@@ -1,0 +1,224 @@
+"""Putting maps together: identity, ⋄-composition, sums, multiples, residual connections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxtyping import Array, Float
+
+from measureformer.errors import DimensionMismatchError
+from measureformer.maps.base import AbstractInContextMap
+from measureformer.measures import AbstractAtomic, AbstractGaussianLike
+from measureformer.numerics.arrays import scalar
+
+
+class Identity(AbstractInContextMap):
+    """(mu, x) ↦ x, the unit of composition.
+
+    >>> import measureformer as mf
+    >>> mf.Identity()(mf.Discrete.dirac([1.0]), [5.0]).tolist()
+    [5.0]
+    """
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        return x
+
+    def affine_on(self, mu: AbstractGaussianLike) -> bool:
+        return True
+
+
+class Compose(AbstractInContextMap):
+    """The composition G_L ⋄ … ⋄ G_1, written `G_L @ … @ G_1`: each layer reads the measure the layer before produced.
+
+    Statement   (G2 ⋄ G1)(mu, x) = G2(G1(mu,·)♯mu, G1(mu, x)); associative, and push is functorial:
+                (G2 ⋄ G1).push = G2.push ∘ G1.push
+    Ref         furuya2025, equation (8).
+    """
+
+    maps: tuple[AbstractInContextMap, ...]
+    """Outermost first, as written."""
+
+    @staticmethod
+    def of(outer: AbstractInContextMap, inner: AbstractInContextMap) -> Compose:
+        """outer ⋄ inner, with nested compositions flattened; dimensions that cannot meet are refused at once."""
+        maps: list[AbstractInContextMap] = []
+        for part in (outer, inner):
+            maps += part.maps if isinstance(part, Compose) else [part]
+        composed = Compose(tuple(maps))
+        if (dim := composed.in_dim) is not None:
+            composed.out_dim(dim)
+        return composed
+
+    @property
+    def in_dim(self) -> int | None:
+        # a layer that accepts any dimension keeps it, so the first one that insists decides
+        return next((G.in_dim for G in reversed(self.maps) if G.in_dim is not None), None)
+
+    def out_dim(self, dim: int) -> int:
+        for G in reversed(self.maps):
+            if G.in_dim is not None and G.in_dim != dim:
+                raise DimensionMismatchError(
+                    got=f"a composition that hands R^{dim} to {type(G).__name__} on R^{G.in_dim}",
+                    need="each layer on the dimension the one before (to its right) produces",
+                    do="Put a mf.Linear between them.",
+                )
+            dim = G.out_dim(dim)
+        return dim
+
+    @property
+    def needs_time(self) -> bool:
+        return any(G.needs_time for G in self.maps)
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        *later, first = self.maps
+        for G in reversed(later):
+            x = first.evaluate(mu, x, t)
+            mu = _pushed(first, mu)
+            first = G
+        return first.evaluate(mu, x, t)
+
+    def at_atoms(self, mu: Any) -> Any:
+        for G in reversed(self.maps):
+            mu = _pushed(G, mu)
+        return mu.points
+
+    def affine_on(self, mu: AbstractGaussianLike) -> bool:
+        for G in reversed(self.maps):
+            if not G.affine_on(mu):
+                return False
+            mu = G.push_gaussian(mu)
+        return True
+
+    def push_gaussian(self, mu: AbstractGaussianLike) -> AbstractGaussianLike:
+        for G in reversed(self.maps):
+            mu = G.push_gaussian(mu)
+        return mu
+
+    def examine(self, mu: Any, x: Any, t: Any) -> None:
+        # what later layers meet is known only after the earlier ones have run: see `explain`
+        self.maps[-1].examine(mu, x, t)
+
+    def explain(self, mu: Any, x: Any, t: Any) -> None:
+        for G in reversed(self.maps):
+            x, mu = G(mu, x, t), G.push(mu)
+
+
+def _pushed(G: AbstractInContextMap, mu: Any) -> Any:
+    return mu.with_points(G.at_atoms(mu)) if isinstance(mu, AbstractAtomic) else G.push_gaussian(mu)
+
+
+class Sum(AbstractInContextMap):
+    """(G + H)(mu, x) = G(mu, x) + H(mu, x), written `G + H`."""
+
+    first: AbstractInContextMap
+    second: AbstractInContextMap
+
+    def __check_init__(self) -> None:
+        dims = {G.in_dim for G in (self.first, self.second)} - {None}
+        outs = {G.out_dim(dim) for G in (self.first, self.second) for dim in dims}
+        if len(dims) > 1 or len(outs) > 1:
+            raise DimensionMismatchError(
+                got=f"a sum of {type(self.first).__name__} and {type(self.second).__name__} on spaces of different dimension",
+                need="equal dimensions in and out",
+                do="Compose one of them with mf.Linear.",
+            )
+
+    @property
+    def in_dim(self) -> int | None:
+        return self.first.in_dim if self.first.in_dim is not None else self.second.in_dim
+
+    def out_dim(self, dim: int) -> int:
+        return self.first.out_dim(dim)
+
+    @property
+    def needs_time(self) -> bool:
+        return self.first.needs_time or self.second.needs_time
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        return self.first.evaluate(mu, x, t) + self.second.evaluate(mu, x, t)
+
+    def at_atoms(self, mu: Any) -> Any:
+        return self.first.at_atoms(mu) + self.second.at_atoms(mu)
+
+    def affine_on(self, mu: AbstractGaussianLike) -> bool:
+        return self.first.affine_on(mu) and self.second.affine_on(mu)
+
+    def examine(self, mu: Any, x: Any, t: Any) -> None:
+        self.first.examine(mu, x, t)
+        self.second.examine(mu, x, t)
+
+    def explain(self, mu: Any, x: Any, t: Any) -> None:
+        self.first.explain(mu, x, t)
+        self.second.explain(mu, x, t)
+
+
+class AbstractWrapper(AbstractInContextMap):
+    """A map made from one other map, of the same dimensions and with the same refusals."""
+
+    map: AbstractInContextMap
+
+    @property
+    def in_dim(self) -> int | None:
+        return self.map.in_dim
+
+    def out_dim(self, dim: int) -> int:
+        return self.map.out_dim(dim)
+
+    @property
+    def needs_time(self) -> bool:
+        return self.map.needs_time
+
+    def affine_on(self, mu: AbstractGaussianLike) -> bool:
+        return self.map.affine_on(mu)
+
+    def examine(self, mu: Any, x: Any, t: Any) -> None:
+        self.map.examine(mu, x, t)
+
+    def explain(self, mu: Any, x: Any, t: Any) -> None:
+        self.map.explain(mu, x, t)
+
+
+class Scaled(AbstractWrapper):
+    """(c G)(mu, x) = c · G(mu, x), written `c * G`."""
+
+    map: AbstractInContextMap
+    factor: Float[Array, ""]
+
+    def __init__(self, map: AbstractInContextMap, factor: Any) -> None:
+        self.map = map
+        self.factor = scalar(factor, "factor")
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        return self.factor * self.map.evaluate(mu, x, t)
+
+    def at_atoms(self, mu: Any) -> Any:
+        return self.factor * self.map.at_atoms(mu)
+
+
+class Residual(AbstractWrapper):
+    """x ↦ x + step · G(mu, x): a skip connection, and one explicit Euler step of the flow with velocity G.
+
+    >>> import measureformer as mf
+    >>> layer = mf.Residual(mf.Linear([[3.0]]), step=0.5)
+    >>> layer(mf.Discrete.dirac([0.0]), [2.0]).tolist()
+    [5.0]
+    """
+
+    map: AbstractInContextMap
+    step: Float[Array, ""]
+
+    def __init__(self, map: AbstractInContextMap, step: Any = 1.0) -> None:
+        if map.in_dim is not None and map.out_dim(map.in_dim) != map.in_dim:
+            raise DimensionMismatchError(
+                got=f"{type(map).__name__} from R^{map.in_dim} to R^{map.out_dim(map.in_dim)}",
+                need="a map of a space to itself, since x is added",
+                do="Compose it with mf.Linear first.",
+            )
+        self.map = map
+        self.step = scalar(step, "step")
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        return x + self.step * self.map.evaluate(mu, x, t)
+
+    def at_atoms(self, mu: Any) -> Any:
+        return mu.points + self.step * self.map.at_atoms(mu)

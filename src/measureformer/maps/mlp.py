@@ -1,0 +1,129 @@
+"""Maps that look at the point alone: affine maps and perceptrons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.errors import DimensionMismatchError, OptionError, ShapeError
+from measureformer.maps.base import AbstractInContextMap
+from measureformer.measures import AbstractGaussianLike
+from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, shaped
+from measureformer.numerics.random import normal
+
+
+class Linear(AbstractInContextMap):
+    """x ↦ M x + b, for every measure; exact on Gaussians and mixtures.
+
+    >>> import measureformer as mf
+    >>> F = mf.Linear([[2.0, 0.0]], [1.0])
+    >>> F(mf.Discrete.dirac([0.0, 0.0]), [3.0, 4.0]).tolist(), F.push(mf.Gaussian([0, 0], [[1, 0], [0, 1]])).cov.tolist()
+    ([7.0], [[4.0]])
+    """
+
+    matrix: Float[Array, "e d"]
+    bias: Float[Array, " e"]
+
+    def __init__(self, matrix: Any, bias: Any = None) -> None:
+        matrix = shaped(floats(matrix, "matrix"), "matrix", "e d")
+        self.matrix, self.bias = _affine(matrix, bias, "matrix", "bias")
+
+    @property
+    def in_dim(self) -> int:
+        return self.matrix.shape[1]
+
+    def out_dim(self, dim: int) -> int:
+        return self.matrix.shape[0]
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        return x @ self.matrix.T + self.bias
+
+    def affine_on(self, mu: AbstractGaussianLike) -> bool:
+        return True
+
+
+class MLP(AbstractInContextMap):
+    """x ↦ W2 σ(W1 x + b1) + b2, plus x if `skip`: a token-wise layer with any activation of `jax.nn`, by name or as a function.
+
+    >>> import jax, measureformer as mf
+    >>> F = mf.MLP([[1.0], [-1.0]], [0.0, 0.0], [[1.0, 1.0]], [0.0], activation="relu")
+    >>> F(mf.Discrete.dirac([0.0]), [[-3.0], [2.0]]).tolist()
+    [[3.0], [2.0]]
+    >>> mf.MLP.random(jax.random.key(0), 2, width=8, activation="gelu").out_dim(2)
+    2
+    """
+
+    W1: Float[Array, "w d"]
+    b1: Float[Array, " w"]
+    W2: Float[Array, "e w"]
+    b2: Float[Array, " e"]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+    skip: bool = eqx.field(static=True)
+
+    def __init__(
+        self, W1: Any, b1: Any, W2: Any, b2: Any, *, activation: str | Callable[[Array], Array] = "relu", skip: bool = False
+    ) -> None:
+        W1, W2 = shaped(floats(W1, "W1"), "W1", "w d"), shaped(floats(W2, "W2"), "W2", "e w")
+        if W2.shape[1] != W1.shape[0] or (skip and W2.shape[0] != W1.shape[1]):
+            raise DimensionMismatchError(
+                got=f"W1 of shape {W1.shape} and W2 of shape {W2.shape}" + (" with a skip" if skip else ""),
+                need="(w, d) and (e, w)" + (" with e = d" if skip else ""),
+                do="Check the widths.",
+            )
+        parts = [*_affine(W1, b1, "W1", "b1"), *_affine(W2, b2, "W2", "b2")]
+        self.W1, self.b1, self.W2, self.b2 = cast(parts, common_dtype(parts))
+        self.activation = _activation(activation)
+        self.skip = bool(skip)
+
+    @staticmethod
+    def random(key: Any, dim: int, *, width: int | None = None, activation: str | Callable[[Array], Array] = "relu") -> MLP:
+        """Gaussian weights, zero biases, R^dim to itself, width 4·dim unless given, no skip."""
+        width = 4 * dim if width is None else width
+        draws = normal(key, (2, width, dim))
+        return MLP(
+            draws[0] * math.sqrt(2 / dim), None, draws[1].T / math.sqrt(width), None, activation=activation
+        )
+
+    @property
+    def in_dim(self) -> int:
+        return self.W1.shape[1]
+
+    def out_dim(self, dim: int) -> int:
+        return self.W2.shape[0]
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        y = self.activation(x @ self.W1.T + self.b1) @ self.W2.T + self.b2
+        return x + y if self.skip else y
+
+
+def _activation(activation: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
+    if callable(activation):
+        return activation
+    found = getattr(jax.nn, activation, None) if not activation.startswith("_") else None
+    if not callable(found):
+        raise OptionError(
+            got=f"activation = {activation!r}",
+            need="the name of a function in jax.nn, or a function",
+            do='Try "relu", "gelu", "silu", "tanh" or jnp.tanh.',
+        )
+    return found
+
+
+def _affine(matrix: Any, bias: Any, matrix_name: str, bias_name: str) -> tuple[Array, Array]:
+    """A matrix (e, d) and its bias (e,), zero if None, in one dtype."""
+    bias = np.zeros(matrix.shape[0], matrix.dtype) if bias is None else floats(bias, bias_name)
+    if bias.shape != matrix.shape[:1]:
+        raise ShapeError(
+            got=f"{bias_name} of shape {bias.shape} for {matrix_name} of shape {matrix.shape}",
+            need=f"({matrix.shape[0]},)",
+            do="Give one entry per row of the matrix, or leave it out.",
+        )
+    finite(matrix, matrix_name)
+    finite(bias, bias_name)
+    return cast((owned(matrix), owned(bias)), common_dtype(matrix, bias))

@@ -1,0 +1,90 @@
+"""`Transformer`: a readable composition of blocks, each attention and a perceptron with skips."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from measureformer.errors import OptionError
+from measureformer.maps.attention import Attention
+from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.causal import Causal
+from measureformer.maps.compose import AbstractWrapper, Compose, Residual
+from measureformer.maps.mlp import MLP
+from measureformer.maps.norm import LayerNorm, RMSNorm
+from measureformer.measures import AbstractGaussianLike
+from measureformer.numerics.arrays import prng_key
+
+
+class Transformer(AbstractWrapper):
+    """Layers applied one after the other, first to last: an in-context map like any other.
+
+    `Transformer(layer_1, …, layer_L)` is the composition layer_L ⋄ … ⋄ layer_1; `random` draws pre-norm blocks. On an
+    (n, d) array, `net.tokens(X)` is the classical transformer.
+
+    Ref         vaswani2017; furuya2024.
+
+    >>> import jax, numpy as np, measureformer as mf
+    >>> net = mf.Transformer.random(jax.random.key(0), dim=4, depth=2, heads=2)
+    >>> X = np.ones((3, 4)) * np.arange(3)[:, None]
+    >>> net.tokens(X).shape, net.depth
+    ((3, 4), 2)
+    """
+
+    map: Compose
+
+    def __init__(self, *layers: AbstractInContextMap) -> None:
+        if not layers or not all(isinstance(layer, AbstractInContextMap) for layer in layers):
+            raise OptionError(
+                got=f"{len(layers)} layers, {', '.join(type(layer).__name__ for layer in layers)}",
+                need="at least one in-context map",
+                do="Pass layers in the order in which they act, or use Transformer.random.",
+            )
+        whole = Compose(tuple(reversed(layers)))
+        if whole.in_dim is not None:
+            whole.out_dim(whole.in_dim)
+        self.map = whole
+
+    @staticmethod
+    def random(
+        key: Any, *, dim: int, depth: int, heads: int = 1, norm: Literal["layer", "rms", "none"] = "layer", causal: bool = False
+    ) -> Transformer:
+        """`depth` random pre-norm blocks Residual(MLP ⋄ norm) ⋄ Residual(attention ⋄ norm) on R^dim, width 4·dim."""
+        if min(dim, depth, heads) < 1:
+            raise OptionError(got=f"dim = {dim}, depth = {depth}, heads = {heads}", need="positive integers", do="Pass sizes ≥ 1.")
+        blocks = [_block(k, dim, heads, norm) for k in jax.random.split(prng_key(key), depth)]
+        return Transformer(*(Causal(block) for block in blocks) if causal else blocks)
+
+    @property
+    def layers(self) -> tuple[AbstractInContextMap, ...]:
+        """The layers in the order in which they act."""
+        return self.map.maps[::-1]
+
+    @property
+    def depth(self) -> int:
+        """Number of layers."""
+        return len(self.map.maps)
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        return self.map.evaluate(mu, x, t)
+
+    def at_atoms(self, mu: Any) -> Any:
+        return self.map.at_atoms(mu)
+
+    def push_gaussian(self, mu: AbstractGaussianLike) -> AbstractGaussianLike:
+        return self.map.push_gaussian(mu)
+
+
+def _block(key: Any, dim: int, heads: int, norm: str) -> AbstractInContextMap:
+    first, second = jax.random.split(key)
+    attention = Attention.random(first, dim, heads=heads)
+    perceptron = MLP.random(second, dim, activation="gelu")
+    if norm == "none":
+        return Residual(perceptron) @ Residual(attention)
+    ones = np.ones(dim, attention.Q.dtype)
+    if norm not in ("layer", "rms"):
+        raise OptionError(got=f"norm = {norm!r}", need='"layer", "rms" or "none"', do='Leave it out for "layer".')
+    normed = LayerNorm(ones) if norm == "layer" else RMSNorm(ones)
+    return Residual(perceptron @ normed) @ Residual(attention @ normed)

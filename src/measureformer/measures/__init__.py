@@ -1,0 +1,11 @@
+"""Measures: what a prompt is. Points with weights, Gaussians, mixtures, and points in space and time."""
+
+from measureformer.measures.base import AbstractMeasure as AbstractMeasure
+from measureformer.measures.atomic import AbstractAtomic as AbstractAtomic
+from measureformer.measures.discrete import Discrete as Discrete
+from measureformer.measures.gap import subset_sum_gap as subset_sum_gap
+from measureformer.measures.gaussian import AbstractGaussianLike as AbstractGaussianLike
+from measureformer.measures.gaussian import Gaussian as Gaussian
+from measureformer.measures.mixture import GaussianMixture as GaussianMixture
+from measureformer.measures.spacetime import Prefixes as Prefixes
+from measureformer.measures.spacetime import SpaceTime as SpaceTime

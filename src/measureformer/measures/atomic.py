@@ -1,0 +1,183 @@
+"""`AbstractAtomic`: what all measures with finitely many atoms share, wherever the atoms live."""
+
+# no postponed annotations here: Equinox reads AbstractVar from the class, not from a string
+import abc
+import math
+from typing import Any, Self
+
+import numpy as np
+from equinox import AbstractVar
+from jaxtyping import Array, Float
+
+from measureformer.errors import DimensionMismatchError, ShapeError, TracedError
+from measureformer.measures.base import AbstractMeasure
+from measureformer.numerics.arrays import floats, is_traced, namespace, on_device
+from measureformer.numerics.random import uniform
+
+
+class AbstractAtomic(AbstractMeasure):
+    """A measure with finitely many atoms: points in rows, weights as logarithms (−inf for a passive token)."""
+
+    points: AbstractVar[Float[Array, "n d"]]
+    log_weights: AbstractVar[Float[Array, " n"]]
+
+    @property
+    def n(self) -> int:
+        """Number of atoms, those of zero mass included."""
+        return self.points.shape[0]
+
+    @property
+    def dim(self) -> int:
+        return self.points.shape[1]
+
+    @property
+    def weights(self) -> Float[Array, " n"]:
+        """Masses of the atoms."""
+        return on_device(namespace(self).exp(self.log_weights))
+
+    @property
+    def log_mass(self) -> Float[Array, ""]:
+        xp, entries = namespace(self), host(self.log_weights)
+        top = xp.max(entries)
+        top = xp.where(top == -math.inf, 0, top).astype(entries.dtype)
+        return on_device(top + xp.log(xp.sum(xp.exp(entries - top))))
+
+    @property
+    def mass(self) -> Float[Array, ""]:
+        return on_device(namespace(self).exp(self.log_mass))
+
+    def probabilities(self) -> Float[Array, " n"]:
+        """Weights divided by the mass."""
+        return on_device(namespace(self).exp(host(self.log_weights) - host(self.log_mass)))
+
+    def mean(self) -> Float[Array, " d"]:
+        return on_device(host(self.probabilities()) @ host(self.points))
+
+    def covariance(self) -> Float[Array, "d d"]:
+        # in these few lines and below, NumPy on concrete arrays: eager JAX would compile for every new n
+        p, points = host(self.probabilities()), host(self.points)
+        centred = points - p @ points
+        return on_device((centred * p[:, None]).T @ centred)
+
+    def radius(self) -> Float[Array, ""]:
+        """Largest norm of an atom with mass: the support lies in the ball B(0, radius)."""
+        xp, points = namespace(self), host(self.points)
+        squares = xp.sum(points * points, axis=1)
+        largest = xp.max(xp.where(host(self.log_weights) > -math.inf, squares, xp.zeros_like(squares)))
+        # the root has no derivative at 0: a measure at the origin gets the derivative 0
+        positive = largest > 0
+        return on_device(xp.where(positive, xp.sqrt(xp.where(positive, largest, xp.ones_like(largest))), 0 * largest))
+
+    def reweighted(self, log_factor: Any) -> Self:
+        factor = host(log_factor).astype(self.log_weights.dtype)
+        return self.with_log_weights(on_device(host(self.log_weights) + factor))
+
+    @abc.abstractmethod
+    def with_points(self, points: Float[Array, "n e"]) -> Self:
+        """The same weights (and times) at other points: what a push-forward does."""
+
+    @abc.abstractmethod
+    def with_log_weights(self, log_weights: Float[Array, " n"]) -> Self:
+        """The same points (and times) with other weights."""
+
+    @abc.abstractmethod
+    def rows(self, index: Any) -> Self:
+        """The atoms at these positions, on concrete arrays, in NumPy."""
+
+    @abc.abstractmethod
+    def _keys(self) -> np.ndarray:
+        """What two atoms must share to be the same atom, one row each."""
+
+    @abc.abstractmethod
+    def padded(self, size: int | None = None) -> Self:
+        """The same measure with zero-mass copies of atom 0 appended, up to a bucket size.
+
+        Pad before your own `jit`, and a new n will not compile anew. Library calls do it by themselves.
+        """
+
+    def sample(self, key: Any, n: int) -> Self:
+        """The empirical measure of n independent draws (mass 1)."""
+        draws = uniform(key, n)
+        xp = namespace(self, draws)
+        cumulative = xp.cumsum(host(self.probabilities()))
+        # the first atom whose cumulative mass exceeds u has positive mass, wherever the passive tokens stand
+        drawn = xp.searchsorted(cumulative / cumulative[-1], draws.astype(cumulative.dtype), side="right")
+        return self.rows(drawn).with_log_weights(on_device(np.full(n, -math.log(n), self.log_weights.dtype)))
+
+    def compact(self) -> Self:
+        """The same measure with coincident atoms merged and zero mass dropped, in order of first appearance."""
+        concrete(self, "compact")
+        keys, mass = self._keys() + 0.0, np.asarray(self.log_weights)
+        kept = np.flatnonzero(mass > -np.inf)
+        _, first, group = np.unique(keys[kept], axis=0, return_index=True, return_inverse=True)
+        top = mass[kept].max()
+        sums = np.bincount(group.reshape(-1), np.exp(mass[kept] - top), len(first))
+        order = np.argsort(first)
+        merged = (top + np.log(sums[order])).astype(mass.dtype)
+        return self.rows(kept[first[order]]).with_log_weights(on_device(merged))
+
+    def same_as(self, other: Self, atol: float = 0.0) -> bool:
+        """Whether two measures are equal: atoms closer than `atol` are joined, then the masses of the groups compared.
+
+        Merging, splitting and reordering atoms and adding passive tokens change nothing. Masses agree if they differ by
+        at most `atol` (plus rounding) times the total mass.
+        """
+        concrete(self, "same_as")
+        if type(self) is not type(other) or self.dim != other.dim:
+            return False
+        return _same(self.compact(), other.compact(), atol)
+
+
+def host(array: Any) -> Any:
+    """A concrete array as NumPy, a tracer as it is."""
+    return array if is_traced(array) else np.asarray(array)
+
+
+def concrete(measure: AbstractMeasure, what: str) -> None:
+    """Refuse tracers in functions whose result depends on values in its shape or its type."""
+    if is_traced(measure):
+        raise TracedError(
+            got=f"{what} on a traced measure (inside jit, grad or vmap)",
+            need="concrete arrays, because the number of atoms of the answer depends on their values",
+            do=f"Call {what} before or after the transformed function.",
+        )
+
+
+def meet(mu: AbstractMeasure, nu: AbstractMeasure) -> None:
+    if mu.dim != nu.dim:
+        raise DimensionMismatchError(
+            got=f"measures on R^{mu.dim} and R^{nu.dim}",
+            need="one dimension",
+            do="Embed one of them first, e.g. with mu.push.",
+        )
+
+
+def integrated(mu: AbstractAtomic, values: Any) -> Array:
+    values = floats(values, "f(points)")
+    if values.ndim not in (1, 2) or values.shape[0] != mu.n:
+        raise ShapeError(
+            got=f"values f(points) of shape {values.shape} for {mu.n} atoms",
+            need=f"({mu.n},) or ({mu.n}, c)",
+            do="f takes the whole (n, d) array of points and returns one row per point.",
+        )
+    weights = mu.weights
+    if is_traced(values, weights):
+        return weights @ values
+    # a value at a passive token must not spoil the integral by 0 · inf
+    values, weights = np.asarray(values), np.asarray(weights)
+    return on_device(weights[weights > 0] @ values[weights > 0])
+
+
+def _same(mu: AbstractAtomic, nu: AbstractAtomic, atol: float) -> bool:
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+    from scipy.spatial import cKDTree
+
+    keys = np.concatenate([mu._keys(), nu._keys()])
+    pairs = cKDTree(keys).query_pairs(atol, output_type="ndarray")
+    links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(keys), len(keys)))
+    count, group = connected_components(links, directed=False)
+    signed = np.concatenate([np.asarray(mu.weights), -np.asarray(nu.weights)])
+    mass = max(float(mu.mass), float(nu.mass))
+    rounding = 64 * np.finfo(signed.dtype).eps
+    return bool(np.abs(np.bincount(group, signed, count)).max() <= (atol + rounding) * mass)

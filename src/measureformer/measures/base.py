@@ -1,0 +1,78 @@
+"""`AbstractMeasure`: a positive measure of finite mass on R^d, and nothing that moves it."""
+
+# no postponed annotations here: Equinox reads AbstractVar from the class, not from a string
+import abc
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+from equinox import AbstractVar
+from jaxtyping import Array, Float
+
+from measureformer.errors import NegativeWeightError
+from measureformer.numerics.arrays import floats, is_traced, namespace
+
+
+class AbstractMeasure(eqx.Module):
+    """A finite positive measure: add two of them, multiply by a positive number, integrate, push, sample.
+
+    Measures are PyTrees: they go through `jit`, `grad` and `vmap`. Values are checked in the named constructors, on
+    concrete arrays only; under a trace nothing but shapes can be looked at.
+    """
+
+    # NumPy would otherwise try to multiply a measure element by element
+    __array_ufunc__: ClassVar[None] = None
+
+    @property
+    @abc.abstractmethod
+    def dim(self) -> int:
+        """Dimension d of the space the measure lives on."""
+
+    log_mass: AbstractVar[Float[Array, ""]]
+
+    @property
+    @abc.abstractmethod
+    def mass(self) -> Float[Array, ""]:
+        """Total mass |mu|."""
+
+    @abc.abstractmethod
+    def mean(self) -> Float[Array, " d"]:
+        """Mean of the normalised measure."""
+
+    @abc.abstractmethod
+    def covariance(self) -> Float[Array, "d d"]:
+        """Covariance of the normalised measure."""
+
+    @abc.abstractmethod
+    def reweighted(self, log_factor: Float[Array, ""]) -> Self:
+        """The measure times e^{log_factor}."""
+
+    @abc.abstractmethod
+    def sample(self, key: Any, n: int) -> Any:
+        """The empirical measure of n independent draws from the normalised measure."""
+
+    def second_moment(self) -> Float[Array, "d d"]:
+        """∫ y yᵀ dmu of the normalised measure."""
+        mean = self.mean()
+        return self.covariance() + mean[:, None] * mean[None, :]
+
+    def normalized(self) -> Self:
+        """The same measure with mass 1."""
+        return self.reweighted(-self.log_mass)
+
+    def __mul__(self, factor: Any) -> Self:
+        if isinstance(factor, AbstractMeasure):
+            return NotImplemented
+        number = floats(factor, "factor")
+        if number.ndim != 0 or (not is_traced(number) and not 0 < float(number) < float("inf")):
+            raise NegativeWeightError(
+                got=f"the factor {factor!r}",
+                need="one positive finite number",
+                do="Measures form a cone: scale by c > 0, and leave an atom out instead of giving it mass 0 this way.",
+            )
+        return self.reweighted(namespace(number).log(number))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: Any) -> Self:
+        return self * (1.0 / divisor)
+

@@ -1,0 +1,155 @@
+"""`Discrete`: finitely many atoms with weights. A prompt of n tokens is `Discrete.uniform(tokens)`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.errors import EmptyMeasureError, NegativeWeightError, ShapeError, ZeroMassError
+from measureformer.measures.atomic import AbstractAtomic, concrete, host, integrated, meet
+from measureformer.numerics.arrays import finite, floats, is_traced, namespace, on_device, owned, shaped
+from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+
+
+class Discrete(AbstractAtomic):
+    """A measure of finitely many weighted points: Σ_i a_i δ_{x_i}, any finite positive mass.
+
+    Zero weights are allowed: such an atom is a passive token, carried along but felt by nobody. Constructors:
+    `uniform`, `weighted`, `dirac`. The bare constructor takes JAX arrays and checks nothing.
+
+    >>> import measureformer as mf
+    >>> mu = mf.Discrete.weighted([[0.0, 0.0], [2.0, 0.0]], [1, 3])
+    >>> mu.n, mu.dim, round(float(mu.mass), 12), mu.mean().tolist()
+    (2, 2, 4.0, [1.5, 0.0])
+    >>> nu = mu.normalized() + 1e-6 * mf.Discrete.dirac([1.0, 1.0])
+    >>> nu.n
+    3
+    """
+
+    points: Float[Array, "n d"]
+    log_weights: Float[Array, " n"]
+
+    @staticmethod
+    def uniform(points: Any) -> Discrete:
+        """The probability measure with equal weights 1/n at the rows of `points`."""
+        points = checked_points(points)
+        return Discrete(owned(points), uniform_log_weights(points))
+
+    @staticmethod
+    def weighted(points: Any, weights: Any) -> Discrete:
+        """The measure with mass `weights[i]` at `points[i]`; weights are non-negative, and not all zero."""
+        points = checked_points(points)
+        return Discrete(owned(points), checked_log_weights(weights, points))
+
+    @staticmethod
+    def dirac(x: Any) -> Discrete:
+        """The unit mass at the point x of shape (d,)."""
+        return Discrete.uniform(shaped(floats(x, "x"), "x", "d")[None])
+
+    def with_points(self, points: Any) -> Discrete:
+        return Discrete(points, self.log_weights)
+
+    def with_log_weights(self, log_weights: Any) -> Discrete:
+        return Discrete(self.points, log_weights)
+
+    def rows(self, index: Any) -> Discrete:
+        return Discrete(on_device(host(self.points)[index]), on_device(host(self.log_weights)[index]))
+
+    def padded(self, size: int | None = None) -> Discrete:
+        concrete(self, "padded")
+        size = bucket(self.n) if size is None else size
+        return Discrete(
+            on_device(pad_rows(self.points, size)), on_device(pad_log_weights(self.log_weights, size))
+        )
+
+    def _keys(self) -> np.ndarray:
+        return np.asarray(self.points)
+
+    def integrate(self, f: Callable[[Float[Array, "n d"]], Any]) -> Array:
+        """∫ f dmu for a function of an (n, d) array of points, with values of shape (n,) or (n, c)."""
+        return integrated(self, f(self.points))
+
+    def push(self, T: Callable[[Float[Array, "n d"]], Any]) -> Discrete:
+        """The push-forward T♯mu by a function of an (n, d) array of points, with values (n, e)."""
+        return self.with_points(owned(pushed_points(self, T(self.points))))
+
+    def __add__(self, other: Discrete) -> Discrete:
+        if not isinstance(other, Discrete):
+            return NotImplemented
+        meet(self, other)
+        xp = namespace(self, other)
+        return Discrete(
+            on_device(xp.concatenate([self.points, other.points])),
+            on_device(xp.concatenate([self.log_weights, other.log_weights])),
+        )
+
+
+def checked_points(points: Any) -> Any:
+    points = shaped(floats(points, "points"), "points", "n d")
+    if points.shape[0] == 0:
+        raise EmptyMeasureError(
+            got=f"points of shape {points.shape}", need="at least one atom", do="Pass an (n, d) array with n ≥ 1."
+        )
+    if points.shape[1] == 0:
+        raise ShapeError(
+            got=f"points of shape {points.shape}", need="dimension d ≥ 1", do="Pass an (n, d) array with d ≥ 1."
+        )
+    finite(points, "points")
+    return points
+
+
+def uniform_log_weights(points: Any) -> Array:
+    return on_device(np.full(points.shape[0], -math.log(points.shape[0]), points.dtype))
+
+
+def checked_log_weights(weights: Any, points: Any) -> Array:
+    """Logarithms of non-negative weights, in the dtype of the points unless the weights are wider."""
+    as_given = weights
+    weights = shaped(floats(weights, "weights"), "weights", "n")
+    if not hasattr(as_given, "dtype"):
+        weights = weights.astype(points.dtype)  # a Python list carries no wish for a precision
+    if weights.shape[0] != points.shape[0]:
+        raise ShapeError(
+            got=f"{weights.shape[0]} weights for {points.shape[0]} points",
+            need="one weight per point",
+            do="Use Discrete.uniform for equal weights.",
+        )
+    finite(weights, "weights")
+    if not is_traced(weights):
+        _check_signs(np.asarray(weights))
+    xp = namespace(weights)
+    # at weight 0 the derivative through the logarithm is set to 0 instead of NaN
+    positive = weights > 0
+    log = xp.log(xp.where(positive, weights, xp.ones_like(weights)))
+    return owned(xp.where(positive, log, xp.full_like(weights, -math.inf)))
+
+
+def _check_signs(weights: np.ndarray) -> None:
+    if (weights < 0).any():
+        worst = int(weights.argmin())
+        raise NegativeWeightError(
+            got=f"weight {weights[worst]:g} at index {worst}",
+            need="weights ≥ 0",
+            do="Signed measures are not supported: treat the positive and negative parts as two measures.",
+        )
+    if not (weights > 0).any():
+        raise ZeroMassError(
+            got=f"{len(weights)} weights that are all zero",
+            need="positive total mass",
+            do="The zero measure has no attention: give at least one atom mass.",
+        )
+
+
+def pushed_points(mu: AbstractAtomic, points: Any) -> Any:
+    points = checked_points(points)
+    if points.shape[0] != mu.n:
+        raise ShapeError(
+            got=f"{points.shape[0]} images of {mu.n} atoms",
+            need="one image per atom",
+            do="T takes the whole (n, d) array of points and returns an (n, e) array.",
+        )
+    return points

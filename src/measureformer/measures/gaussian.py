@@ -1,0 +1,212 @@
+"""`Gaussian`: a normal law, covariance possibly singular, with the integrals that attention needs in closed form."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable
+from typing import Any, NoReturn, Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.errors import DimensionMismatchError, NoClosedFormError, NotPositiveSemidefiniteError, OptionError
+from measureformer.measures.base import AbstractMeasure
+from measureformer.measures.atomic import concrete
+from measureformer.measures.discrete import Discrete
+from measureformer.numerics.arrays import (
+    cast,
+    common_dtype,
+    finite,
+    floats,
+    is_traced,
+    namespace,
+    on_device,
+    owned,
+    shaped,
+)
+from measureformer.numerics.random import normal
+from measureformer.numerics.roots import psd_root
+
+
+class AbstractGaussianLike(AbstractMeasure):
+    """A Gaussian or a finite mixture of Gaussians: what can be tilted by e^{⟨a,y⟩ − yᵀHy/2} in closed form."""
+
+    @abc.abstractmethod
+    def tilt(
+        self, a: Float[Array, "m d"], H: Float[Array, "d d"]
+    ) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
+        """log Z(a) and the tilted mean, for Z(a) = ∫ e^{⟨a,y⟩ − yᵀHy/2} dmu(y) of the normalised measure.
+
+        The tilted mean is ∫ y e^{⟨a,y⟩ − yᵀHy/2} dmu(y) / Z(a): softmax attention with H = 0, L2 attention with H = 2KᵀK.
+        """
+
+    @abc.abstractmethod
+    def push_affine(self, B: Float[Array, "e d"], b: Float[Array, " e"]) -> Self:
+        """The image under y ↦ B y + b: of the same kind."""
+
+    @abc.abstractmethod
+    def discretize(self, n: int) -> Discrete:
+        """n atoms that follow the law closely: quasi-Monte Carlo points, the same ones at every call."""
+
+    def radius(self) -> Float[Array, ""]:
+        """inf: the support is unbounded (a covariance of zero is not singled out)."""
+        return on_device(np.asarray(np.inf, common_dtype(self)))
+
+    def integrate(self, f: Callable[[Array], Any]) -> NoReturn:
+        """Refused: a general f has no closed form; use `discretize(n).integrate(f)`."""
+        self._refuse("integrate of a general function")
+
+    def push(self, T: Callable[[Array], Any]) -> NoReturn:
+        """Refused for a general T; `push_affine(B, b)` is exact, `discretize(n).push(T)` is not."""
+        self._refuse("push by a general function")
+
+    def _refuse(self, what: str) -> NoReturn:
+        name = type(self).__name__
+        raise NoClosedFormError(
+            got=f"{what} on a {name}",
+            need="a closed form, and there is none",
+            do=f"Take atoms first: mu.discretize(n).{what.split()[0]}(…).",
+        )
+
+
+class Gaussian(AbstractGaussianLike):
+    """The normal law N(mean, cov), times a mass; `cov` may be singular. Sums of Gaussians are mixtures.
+
+    >>> import measureformer as mf
+    >>> g = mf.Gaussian([1.0, 0.0], [[2.0, 0.5], [0.5, 1.0]])
+    >>> g.dim, g.mean().tolist(), g.discretize(256).n
+    (2, [1.0, 0.0], 256)
+    >>> type(0.3 * g + 0.7 * mf.Gaussian([0, 0], [[1, 0], [0, 1]])).__name__
+    'GaussianMixture'
+    """
+
+    center: Float[Array, " d"]
+    cov: Float[Array, "d d"]
+    log_mass: Float[Array, ""]
+
+    def __init__(self, mean: Any, cov: Any, log_mass: Any = 0.0) -> None:
+        mean = shaped(floats(mean, "mean"), "mean", "d")
+        cov = checked_covariances(shaped(floats(cov, "cov"), "cov", "d d"), mean.shape[0])
+        finite(mean, "mean")
+        dtype = common_dtype(mean, cov)
+        self.center, self.cov = cast((owned(mean), owned(cov)), dtype)
+        self.log_mass = cast(owned(floats(log_mass, "log_mass")), dtype)
+
+    @property
+    def dim(self) -> int:
+        return self.center.shape[0]
+
+    @property
+    def mass(self) -> Float[Array, ""]:
+        return on_device(namespace(self).exp(self.log_mass))
+
+    def mean(self) -> Float[Array, " d"]:
+        return self.center
+
+    def covariance(self) -> Float[Array, "d d"]:
+        return self.cov
+
+    def reweighted(self, log_factor: Any) -> Gaussian:
+        log_factor = log_factor if is_traced(log_factor) else np.asarray(log_factor)
+        return eqx.tree_at(lambda g: g.log_mass, self, on_device(self.log_mass + log_factor.astype(self.log_mass.dtype)))
+
+    def tilt(self, a: Float[Array, "m d"], H: Float[Array, "d d"]) -> tuple[Array, Array]:
+        """With S = (I+ΣH)^{-1}Σ: mean (I+ΣH)^{-1}(m+Σa), log Z = −½log det(I+ΣH) + ½aᵀSa + aᵀ(I+ΣH)^{-1}m − ½mᵀH(I+ΣH)^{-1}m."""
+        system = jnp.eye(self.dim, dtype=self.cov.dtype) + self.cov @ H
+        spread = jnp.linalg.solve(system, self.cov)
+        shrunk = jnp.linalg.solve(system, self.center)
+        moved = a @ spread.T
+        quadratic = 0.5 * jnp.sum(a * moved, axis=1) + a @ shrunk - 0.5 * (self.center @ H @ shrunk)
+        return quadratic - 0.5 * jnp.linalg.slogdet(system)[1], shrunk + moved
+
+    def push_affine(self, B: Float[Array, "e d"], b: Float[Array, " e"]) -> Gaussian:
+        """N(Bm + b, BΣBᵀ)."""
+        B, b = floats(B, "B"), floats(b, "b")
+        if B.ndim != 2 or B.shape[1] != self.dim or b.shape != B.shape[:1]:
+            raise DimensionMismatchError(
+                got=f"B of shape {B.shape} and b of shape {b.shape} for a Gaussian on R^{self.dim}",
+                need=f"(e, {self.dim}) and (e,)",
+                do="B acts on columns: the image of y is B @ y + b.",
+            )
+        cov = B @ self.cov @ B.T
+        return Gaussian(B @ self.center + b, 0.5 * (cov + cov.T), self.log_mass)
+
+    def root(self) -> Float[Array, "d d"]:
+        """The symmetric square root of the covariance."""
+        return psd_root(self.cov)
+
+    def sample(self, key: Any, n: int) -> Discrete:
+        """The empirical measure of n independent draws (mass 1)."""
+        noise = normal(key, (n, self.dim)).astype(self.center.dtype)
+        if is_traced(self, noise):
+            return Discrete.uniform(self.center + noise @ self.root())
+        return Discrete.uniform(np.asarray(self.center) + noise @ np.asarray(self.root()))
+
+    def discretize(self, n: int) -> Discrete:
+        """n equal atoms: quantiles on the line, scrambled Sobol' points (fixed scrambling) in higher dimension."""
+        concrete(self, "discretize")
+        atoms = np.asarray(self.center) + normal_points(n, self.dim) @ np.asarray(self.root())
+        return Discrete.uniform(atoms.astype(self.center.dtype)).reweighted(self.log_mass)
+
+    def same_as(self, other: Gaussian, atol: float = 0.0) -> bool:
+        """Whether mass, mean and covariance agree to `atol` (plus rounding)."""
+        concrete(self, "same_as")
+        if not isinstance(other, Gaussian) or self.dim != other.dim:
+            return False
+        pairs = [(self.mass, other.mass), (self.center, other.center), (self.cov, other.cov)]
+        return all(np.allclose(np.asarray(x), np.asarray(y), rtol=1e-14, atol=atol) for x, y in pairs)
+
+    def __add__(self, other: AbstractGaussianLike) -> Any:
+        from measureformer.measures.mixture import GaussianMixture
+
+        if not isinstance(other, AbstractGaussianLike):
+            return NotImplemented
+        return GaussianMixture.of(self) + other
+
+
+def checked_covariances(cov: Any, dim: int) -> Any:
+    """Refuse covariances (…, d, d) of the wrong shape, asymmetric ones and those with clearly negative eigenvalues."""
+    if cov.shape[-2:] != (dim, dim):
+        raise DimensionMismatchError(
+            got=f"a covariance of shape {cov.shape[-2:]} for a mean in R^{dim}",
+            need=f"({dim}, {dim})",
+            do="Pass the full matrix; for a diagonal one use np.diag(variances).",
+        )
+    finite(cov, "cov")
+    if is_traced(cov):
+        return cov
+    matrix = np.asarray(cov)
+    size = max(float(np.abs(matrix).max()), np.finfo(matrix.dtype).tiny)
+    slack = 1e3 * dim * np.finfo(matrix.dtype).eps * size
+    if np.abs(matrix - np.swapaxes(matrix, -1, -2)).max() > slack:
+        raise NotPositiveSemidefiniteError(
+            got="a covariance that is not symmetric", need="cov == cov.T", do="Symmetrise it: (cov + cov.T) / 2."
+        )
+    least = float(np.linalg.eigvalsh(matrix).min())
+    if least < -slack:
+        raise NotPositiveSemidefiniteError(
+            got=f"a covariance with eigenvalue {least:.3g}",
+            need="eigenvalues ≥ 0 (zero is allowed)",
+            do="Check the matrix, or clip its eigenvalues at 0.",
+        )
+    return cov
+
+
+def normal_points(n: int, dim: int) -> np.ndarray:
+    """n deterministic points that follow the standard normal law on R^dim."""
+    from scipy.special import ndtri
+
+    if n < 1:
+        raise OptionError(got=f"n = {n}", need="at least one atom", do="Pass n ≥ 1; powers of 2 fill space best.")
+    if dim == 1:
+        return ndtri((np.arange(n) + 0.5) / n)[:, None]
+    from scipy.stats import qmc
+
+    # a full power of two is drawn because the sequence is balanced only then; the first n of it are used
+    points = qmc.Sobol(dim, scramble=True, rng=0).random_base2(max(0, math.ceil(math.log2(n))))[:n]
+    tiny = np.finfo(np.float64).eps
+    return ndtri(np.clip(points, tiny, 1 - tiny))
+

@@ -1,0 +1,170 @@
+"""`GaussianMixture`: a weighted sum of Gaussians."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.errors import OptionError, ShapeError
+from measureformer.measures.atomic import concrete, meet
+from measureformer.measures.discrete import Discrete, checked_log_weights, checked_points
+from measureformer.measures.gaussian import AbstractGaussianLike, Gaussian, checked_covariances, normal_points
+from measureformer.numerics.arrays import cast, common_dtype, floats, namespace, on_device, owned, prng_key, shaped
+from measureformer.numerics.random import normal
+
+
+class GaussianMixture(AbstractGaussianLike):
+    """Σ_c w_c N(m_c, Σ_c): weights (c,), means (c, d), covariances (c, d, d), each possibly singular.
+
+    >>> import measureformer as mf
+    >>> mu = mf.GaussianMixture([1, 3], [[-1.0], [1.0]], [[[0.25]], [[0.25]]])
+    >>> round(float(mu.mass), 12), mu.mean().tolist(), mu.covariance().tolist()
+    (4.0, [0.5], [[1.0]])
+    """
+
+    log_weights: Float[Array, " c"]
+    means: Float[Array, "c d"]
+    covs: Float[Array, "c d d"]
+
+    def __init__(self, weights: Any, means: Any, covs: Any) -> None:
+        means = checked_points(means)
+        covs = shaped(floats(covs, "covs"), "covs", "c d d")
+        if covs.shape[0] != means.shape[0]:
+            raise ShapeError(
+                got=f"{covs.shape[0]} covariances for {means.shape[0]} means",
+                need="one covariance per component",
+                do="Stack them to shape (c, d, d).",
+            )
+        covs = checked_covariances(covs, means.shape[1])
+        log_weights = checked_log_weights(weights, means)
+        self.log_weights, self.means, self.covs = cast(
+            (log_weights, owned(means), owned(covs)), common_dtype(log_weights, means, covs)
+        )
+
+    @staticmethod
+    def of(gaussian: Gaussian) -> GaussianMixture:
+        """The mixture with this single component."""
+        return _mixture(gaussian.log_mass[None], gaussian.center[None], gaussian.cov[None])
+
+    @property
+    def dim(self) -> int:
+        return self.means.shape[1]
+
+    def components(self) -> Discrete:
+        """The measure Σ_c w_c δ_{m_c} of the centres, which has the mass and mean of the mixture."""
+        return Discrete(self.means, self.log_weights)
+
+    @property
+    def log_mass(self) -> Float[Array, ""]:
+        return self.components().log_mass
+
+    @property
+    def mass(self) -> Float[Array, ""]:
+        return self.components().mass
+
+    def mean(self) -> Float[Array, " d"]:
+        return self.components().mean()
+
+    def covariance(self) -> Float[Array, "d d"]:
+        """Within plus between the components."""
+        xp = namespace(self)
+        within = xp.tensordot(xp.asarray(self.components().probabilities()), xp.asarray(self.covs), axes=1)
+        return on_device(within + xp.asarray(self.components().covariance()))
+
+    def reweighted(self, log_factor: Any) -> GaussianMixture:
+        return _mixture(self.components().reweighted(log_factor).log_weights, self.means, self.covs)
+
+    def tilt(self, a: Float[Array, "m d"], H: Float[Array, "d d"]) -> tuple[Array, Array]:
+        """Each component tilts by itself, and its weight by its own normaliser."""
+
+        def one(mean: Array, cov: Array) -> tuple[Array, Array]:
+            return Gaussian(mean, cov).tilt(a, H)
+
+        log_z, means = jax.vmap(one)(self.means, self.covs)
+        log_z = log_z + (self.log_weights - self.log_mass)[:, None]
+        shares = jax.nn.softmax(log_z, axis=0)
+        return jax.nn.logsumexp(log_z, axis=0), jnp.einsum("cm,cmd->md", shares, means)
+
+    def push_affine(self, B: Float[Array, "e d"], b: Float[Array, " e"]) -> GaussianMixture:
+        """Component-wise N(B m_c + b, B Σ_c Bᵀ)."""
+        pushed = [self.component(c).push_affine(B, b) for c in range(self.means.shape[0])]
+        return _mixture(
+            self.log_weights, jnp.stack([g.center for g in pushed]), jnp.stack([g.cov for g in pushed])
+        )
+
+    def component(self, c: int) -> Gaussian:
+        """The c-th component with its weight as mass."""
+        return Gaussian(self.means[c], self.covs[c], self.log_weights[c])
+
+    def sample(self, key: Any, n: int) -> Discrete:
+        """The empirical measure of n independent draws (mass 1)."""
+        which, noise = jax.random.split(prng_key(key))
+        count = self.means.shape[0]
+        labels = Discrete(on_device(np.arange(count, dtype=self.means.dtype)[:, None]), self.log_weights)
+        roots = jnp.stack([self.component(c).root() for c in range(count)])
+        xp = namespace(self, key)
+        drawn = xp.asarray(labels.sample(which, n).points)[:, 0].astype(int)
+        steps = normal(noise, (n, self.dim)).astype(self.means.dtype)
+        moved = xp.einsum("nij,nj->ni", xp.asarray(roots)[drawn], steps)
+        return Discrete.uniform(xp.asarray(self.means)[drawn] + moved)
+
+    def discretize(self, n: int) -> Discrete:
+        """n atoms in all: each component gets its share of them, and keeps its exact weight."""
+        concrete(self, "discretize")
+        shares = np.asarray(self.components().probabilities()) * n
+        counts = np.maximum(np.floor(shares).astype(int), shares > 0)
+        if counts.sum() > n:
+            counts = np.maximum(counts - 1, shares > 0)
+        if counts.sum() > n:
+            raise OptionError(
+                got=f"n = {n} atoms for {len(counts)} components",
+                need="at least one atom per component",
+                do=f"Pass n ≥ {int((shares > 0).sum())}.",
+            )
+        # largest remainders get the atoms that rounding down left over
+        for c in np.argsort(-(shares - counts))[: n - counts.sum()]:
+            counts[c] += 1
+        parts = [self.component(c).discretize(int(k)) for c, k in enumerate(counts) if k > 0]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total
+
+    def same_as(self, other: GaussianMixture, atol: float = 0.0) -> bool:
+        """Whether the two lists of components, merged and without weightless ones, agree to `atol`, in any order."""
+        concrete(self, "same_as")
+        if not isinstance(other, GaussianMixture) or self.dim != other.dim:
+            return False
+        return self._as_atoms().same_as(other._as_atoms(), atol)
+
+    def _as_atoms(self) -> Discrete:
+        rows = [np.asarray(self.means), np.asarray(self.covs).reshape(len(self.means), -1)]
+        return Discrete(on_device(np.concatenate(rows, axis=1)), self.log_weights)
+
+    def __add__(self, other: AbstractGaussianLike) -> GaussianMixture:
+        if not isinstance(other, AbstractGaussianLike):
+            return NotImplemented
+        meet(self, other)
+        second = GaussianMixture.of(other) if isinstance(other, Gaussian) else other
+        assert isinstance(second, GaussianMixture)  # the only other kind
+        return _mixture(
+            *(
+                on_device(namespace(self, other).concatenate(pair))
+                for pair in zip(_leaves(self), _leaves(second), strict=True)
+            )
+        )
+
+
+def _leaves(mixture: GaussianMixture) -> tuple[Array, Array, Array]:
+    return mixture.log_weights, mixture.means, mixture.covs
+
+
+def _mixture(log_weights: Array, means: Array, covs: Array) -> GaussianMixture:
+    """A mixture from log-weights, exact where weights would underflow."""
+    start = GaussianMixture(jnp.ones_like(log_weights), means, covs)
+    return eqx.tree_at(lambda mixture: mixture.log_weights, start, log_weights)

@@ -1,0 +1,163 @@
+"""`SpaceTime`: atoms at points x and times t. Masked attention lives here: a query at time t sees the atoms with s ≤ t."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.errors import ShapeError
+from measureformer.measures.atomic import AbstractAtomic, concrete, integrated, meet
+from measureformer.measures.discrete import (
+    Discrete,
+    checked_log_weights,
+    checked_points,
+    pushed_points,
+    uniform_log_weights,
+)
+from measureformer.numerics.arrays import cast, finite, floats, is_traced, namespace, on_device, owned, shaped
+from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+
+
+class SpaceTime(AbstractAtomic):
+    """A measure on R^d × R with finitely many atoms (x_i, t_i): a prompt whose order matters.
+
+    Atoms with equal times see each other under a causal map. Layers move x and carry t.
+
+    >>> import measureformer as mf
+    >>> sigma = mf.SpaceTime.uniform([[0.0], [1.0], [2.0]], times=[0.1, 0.2, 0.2])
+    >>> sigma.n, sigma.until(0.15).n, sigma.space().mean().tolist()
+    (3, 1, [1.0])
+    """
+
+    points: Float[Array, "n d"]
+    times: Float[Array, " n"]
+    log_weights: Float[Array, " n"]
+
+    @staticmethod
+    def uniform(points: Any, times: Any) -> SpaceTime:
+        """Equal weights 1/n at (points[i], times[i])."""
+        points = checked_points(points)
+        return SpaceTime(owned(points), checked_times(times, points), uniform_log_weights(points))
+
+    @staticmethod
+    def weighted(points: Any, times: Any, weights: Any) -> SpaceTime:
+        """Mass `weights[i]` at (points[i], times[i])."""
+        points = checked_points(points)
+        return SpaceTime(owned(points), checked_times(times, points), checked_log_weights(weights, points))
+
+    @staticmethod
+    def sequence(points: Any) -> SpaceTime:
+        """An ordered prompt: token i of n at time (i+1)/n, equal weights."""
+        points = checked_points(points)
+        return SpaceTime.uniform(points, (np.arange(points.shape[0]) + 1) / points.shape[0])
+
+    def space(self) -> Discrete:
+        """The marginal on space: time forgotten."""
+        return Discrete(self.points, self.log_weights)
+
+    def until(self, t: float) -> Discrete:
+        """What a query at time t sees: the atoms with times ≤ t, as a measure on space (not normalised)."""
+        concrete(self, "until")
+        return self.rows(np.flatnonzero(np.asarray(self.times) <= t)).space()
+
+    def with_points(self, points: Any) -> SpaceTime:
+        return SpaceTime(points, self.times, self.log_weights)
+
+    def with_log_weights(self, log_weights: Any) -> SpaceTime:
+        return SpaceTime(self.points, self.times, log_weights)
+
+    def rows(self, index: Any) -> SpaceTime:
+        xp = namespace(self, index)
+        entries = (self.points, self.times, self.log_weights)
+        return SpaceTime(*(on_device(xp.asarray(entry)[index]) for entry in entries))
+
+    def padded(self, size: int | None = None) -> SpaceTime:
+        concrete(self, "padded")
+        size = bucket(self.n) if size is None else size
+        points, times = (on_device(pad_rows(entry, size)) for entry in (self.points, self.times))
+        return SpaceTime(points, times, on_device(pad_log_weights(self.log_weights, size)))
+
+    def _keys(self) -> np.ndarray:
+        return np.concatenate([np.asarray(self.points), np.asarray(self.times)[:, None]], axis=1)
+
+    def integrate(self, f: Callable[[Float[Array, "n d"], Float[Array, " n"]], Any]) -> Array:
+        """∫ f(x, t) dsigma for a function of arrays (n, d) and (n,), with values of shape (n,) or (n, c)."""
+        return integrated(self, f(self.points, self.times))
+
+    def push(self, T: Callable[[Float[Array, "n d"], Float[Array, " n"]], Any]) -> SpaceTime:
+        """The image under (x, t) ↦ (T(x, t), t): time is carried, never changed."""
+        return self.with_points(owned(pushed_points(self, T(self.points, self.times))))
+
+    def __add__(self, other: SpaceTime) -> SpaceTime:
+        if not isinstance(other, SpaceTime):
+            return NotImplemented
+        meet(self, other)
+        xp = namespace(self, other)
+        pairs = zip(
+            (self.points, self.times, self.log_weights), (other.points, other.times, other.log_weights), strict=True
+        )
+        return SpaceTime(*(on_device(xp.concatenate(pair)) for pair in pairs))
+
+
+class Prefixes(AbstractAtomic):
+    """A space–time measure as causal layers see it: the query at time t meets its restriction to times ≤ t.
+
+    Internal to maps: `Causal(G)` hands `Prefixes(sigma)` to G, and every attention inside masks by it.
+    """
+
+    sigma: SpaceTime
+
+    @property
+    def points(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.sigma.points
+
+    @property
+    def log_weights(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.sigma.log_weights
+
+    @property
+    def times(self) -> Array:
+        return self.sigma.times
+
+    def with_points(self, points: Any) -> Prefixes:
+        return Prefixes(self.sigma.with_points(points))
+
+    def with_log_weights(self, log_weights: Any) -> Prefixes:
+        return Prefixes(self.sigma.with_log_weights(log_weights))
+
+    def rows(self, index: Any) -> Prefixes:
+        return Prefixes(self.sigma.rows(index))
+
+    def padded(self, size: int | None = None) -> Prefixes:
+        return Prefixes(self.sigma.padded(size))
+
+    def _keys(self) -> np.ndarray:
+        return self.sigma._keys()
+
+    def log_mass_until(self, t: Float[Array, " m"]) -> Float[Array, " m"]:
+        """log of the visible mass at each of these times, by one sort: −inf where nothing is visible."""
+        order = jnp.argsort(self.times)
+        top = jnp.max(self.log_weights)
+        cumulative = jnp.cumsum(jnp.exp(self.log_weights - top)[order])
+        count = jnp.searchsorted(self.times[order], t, side="right")
+        visible = jnp.where(count > 0, cumulative[jnp.maximum(count - 1, 0)], 0)
+        seen = visible > 0
+        return jnp.where(seen, top + jnp.log(jnp.where(seen, visible, 1)), -math.inf)
+
+
+def checked_times(times: Any, points: Any) -> Array:
+    """One finite time per point, in the dtype of the points."""
+    times = shaped(floats(times, "times"), "times", "n")
+    if times.shape[0] != points.shape[0]:
+        raise ShapeError(
+            got=f"{times.shape[0]} times for {points.shape[0]} points",
+            need="one time per point",
+            do="SpaceTime.sequence(points) makes the times 1/n, 2/n, …, 1.",
+        )
+    finite(times, "times")
+    return cast(owned(times if is_traced(times) else np.asarray(times)), points.dtype)

@@ -1,0 +1,1 @@
+"""What several chapters need and no chosen library gives: array intake, bucket sizes, matrix roots, Sinkhorn."""

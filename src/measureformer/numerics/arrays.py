@@ -1,0 +1,142 @@
+"""Array intake: what users pass becomes a floating-point array or a refusal, and nothing compiles on the way."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from measureformer.errors import DtypeError, NotFiniteError, ShapeError
+
+Tree = TypeVar("Tree")
+
+
+def is_traced(*trees: Any) -> bool:
+    """Whether any array in these trees is a tracer: inside jit, grad, vmap, scan."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def namespace(*trees: Any) -> ModuleType:
+    """NumPy for concrete arrays, `jax.numpy` under a trace.
+
+    Small reductions on arrays of the user's size are done in NumPy: in eager `jax.numpy` every new size would compile.
+    """
+    return jnp if is_traced(*trees) else np
+
+
+def floats(value: Any, name: str) -> Any:
+    """`value` as a floating-point array: lists and integers become the default float, half precision becomes float32.
+
+    A tracer or a JAX array stays one; everything else is a NumPy array, so that no device operation is needed yet.
+    """
+    default = np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
+    if isinstance(value, jax.Array):
+        dtype = value.dtype
+    else:
+        try:
+            value = np.asarray(value)
+        except ValueError:
+            raise ShapeError(
+                got=f"{name} that is a ragged nested sequence",
+                need="rows of equal length",
+                do="Pad the rows or pass an array.",
+            ) from None
+        dtype = value.dtype
+    if jnp.issubdtype(dtype, jnp.floating):
+        wanted = np.dtype(np.float32) if dtype.itemsize < 4 else np.dtype(dtype)
+        # without 64-bit support JAX would round silently at the next operation: do it here, once
+        wanted = min(wanted, default, key=lambda kind: kind.itemsize)
+    elif jnp.issubdtype(dtype, jnp.integer) or dtype == bool:
+        wanted = default
+    else:
+        raise DtypeError(
+            got=f"{name} of dtype {dtype}",
+            need="real numbers",
+            do=f"Pass a list, NumPy array or JAX array of floats or integers as {name}.",
+        )
+    return value if value.dtype == wanted else value.astype(wanted)
+
+
+def finite(value: Any, name: str) -> None:
+    """Refuse NaN and infinity in a concrete array; tracers are not looked at."""
+    if is_traced(value):
+        return
+    bad = ~np.isfinite(np.asarray(value))
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise NotFiniteError(
+            got=f"{name} with {int(bad.sum())} non-finite entries, the first at index {where}",
+            need="finite numbers",
+            do="Remove or replace these entries; a token that should have no influence gets weight 0.",
+        )
+
+
+def shaped(value: Any, name: str, axes: str) -> Any:
+    """Refuse an array whose number of axes is not that of `axes`, e.g. "n d"."""
+    wanted = len(axes.split())
+    if np.ndim(value) != wanted:
+        raise ShapeError(
+            got=f"{name} of shape {np.shape(value)}",
+            need=f"{wanted} axes, ({', '.join(axes.split())})",
+            do="Tokens are rows: reshape the array, or add an axis with array[None].",
+        )
+    return value
+
+
+def owned(value: Any) -> Array:
+    """A JAX array of the user's numbers that a later write into the user's array cannot change."""
+    return value if isinstance(value, jax.Array) else jax.device_put(np.array(value))
+
+
+def on_device(value: Any) -> Array:
+    """A NumPy array handed to JAX; tracers and JAX arrays pass through. (`jnp.asarray` would compile for each shape.)"""
+    return value if isinstance(value, jax.Array) else jax.device_put(value)
+
+
+def common_dtype(*trees: Any) -> np.dtype[Any]:
+    """The floating-point type in which objects meet: float64 as soon as one of them has it. Scalars do not vote."""
+    dtypes = [leaf.dtype for leaf in jax.tree.leaves(trees) if _is_floating(leaf) and leaf.ndim > 0]
+    return np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
+
+
+def cast(tree: Tree, dtype: Any) -> Tree:
+    """The same tree with every floating-point array in `dtype`; NumPy arrays stay NumPy arrays."""
+
+    def convert(leaf: Any) -> Any:
+        if not _is_floating(leaf) or leaf.dtype == dtype:
+            return leaf
+        if isinstance(leaf, np.ndarray) or is_traced(leaf):
+            return leaf.astype(dtype)
+        return on_device(np.asarray(leaf).astype(dtype))
+
+    return jax.tree.map(convert, tree)
+
+
+def _is_floating(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic)) and jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def scalar(value: Any, name: str) -> Array:
+    """One finite number as a JAX array: a plain Python float in a map would be compiled into its program."""
+    number = floats(value, name)
+    if number.ndim != 0:
+        raise ShapeError(got=f"{name} of shape {number.shape}", need="one number", do=f"Pass {name} as a float.")
+    finite(number, name)
+    return owned(number)
+
+
+def prng_key(key: Any) -> Array:
+    """Refuse anything but a JAX random key, with a hint for those who pass a seed."""
+    is_array = isinstance(key, jax.Array)
+    typed = is_array and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()
+    if typed or (is_array and key.dtype == np.uint32 and key.shape == (2,)):
+        return key
+    raise DtypeError(
+        got=f"key = {str(key)[:40]} of type {type(key).__name__}",
+        need="one JAX random key",
+        do="Pass jax.random.key(seed); nothing here draws from a hidden generator.",
+    )

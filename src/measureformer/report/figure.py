@@ -1,0 +1,265 @@
+"""Figure data to vector graphics, in one style made for print: bundled fonts, colour-blind safe, the same every time.
+
+Text from results is never read as mathematics, so that no string can break the drawing; the labels of numerical axes
+are Matplotlib's own and are typeset.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import textwrap
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import pairwise
+from typing import Any, cast
+
+from measureformer.report.words import one_line
+from measureformer.result import Figure, Scale, Series
+
+# Okabe and Ito's palette, in an order that keeps neighbours apart also in grey; its yellow is too pale for lines
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# dashed curves are what theory predicts: ink, not data
+INK = ("#1A1A1A", "#767676")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+_WIDTH, _HEIGHT = 5.0, 3.1
+_LEADING = 1.2
+_LARGEST = 1e290
+"""Beyond this the arithmetic of axis limits overflows."""
+
+_STYLE: dict[str, Any] = {
+    # all come with Matplotlib: the figure is the same on every machine
+    "font.family": ["STIXGeneral", "DejaVu Serif", "DejaVu Sans"],
+    "mathtext.fontset": "stix",
+    "font.size": 10,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.labelsize": 10,
+    "axes.linewidth": 0.7,
+    "axes.edgecolor": "#333333",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.formatter.use_mathtext": True,
+    "axes.formatter.limits": (-3, 4),
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#E3E3E3",
+    "grid.linewidth": 0.5,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "xtick.minor.width": 0.5,
+    "ytick.minor.width": 0.5,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "legend.handlelength": 2.0,
+    "legend.columnspacing": 1.6,
+    "legend.borderpad": 0,
+    "legend.borderaxespad": 0.2,
+    # at least as high as any label, so that the rows of all columns align
+    "legend.handleheight": 1.3,
+    "legend.labelspacing": 0.2,
+    "figure.constrained_layout.h_pad": 0.06,
+    "figure.constrained_layout.w_pad": 0.06,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4.5,
+    "lines.solid_capstyle": "round",
+    "path.simplify": True,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "measureformer",
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
+    "text.usetex": False,
+}
+
+
+@dataclass
+class _Ink:
+    """Which colour comes next: data take the palette, dashed curves take ink, a band is that of the curve before it."""
+
+    data: int = 0
+    theory: int = 0
+    color: str = PALETTE[0]
+
+    def next(self, series: Series) -> tuple[str, str]:
+        marker = MARKERS[self.data % len(MARKERS)]
+        if series.style == "dashed" and self.theory < len(INK):
+            self.color = INK[self.theory]
+            self.theory += 1
+        elif series.style != "band":
+            self.color = PALETTE[self.data % len(PALETTE)]
+            self.data += 1
+        return self.color, marker
+
+
+@contextmanager
+def _style() -> Generator[None, None, None]:
+    matplotlib = cast(Any, importlib.import_module("matplotlib"))
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        # a character that no font has is drawn as a box, which is answer enough
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def draw(figure: Figure) -> Any:
+    """The figure as a `matplotlib.figure.Figure`, ready for `to_svg` and `to_pdf` or for changes by hand."""
+    with _style():
+        canvas = cast(Any, importlib.import_module("matplotlib.figure"))
+        drawing = canvas.Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained", facecolor="white")
+        axes = drawing.add_subplot()
+        _set_scale(axes, "x", figure.xscale, [x for series in figure.series for x in series.x])
+        _set_scale(axes, "y", figure.yscale, [y for series in figure.series for y in (*series.y, *series.y2)])
+        bars = _Bars([series for series in figure.series if series.style == "bars"], axes.get_yscale() == "log")
+        ink = _Ink()
+        handles: list[Any] = []
+        labels = [series.label for series in figure.series]
+        absent: list[Any] = []
+        for series in figure.series:
+            color, marker = ink.next(series)
+            x = bars.places(series) if series.style == "bars" else _drawable(series.x)
+            handles.append(
+                bars.draw(axes, series, color) if series.style == "bars" else _curve(axes, series, color, marker)
+            )
+            absent.extend(_mark_absent(axes, series, x, color))
+        if foot := bars.foot():
+            axes.set_ylim(bottom=foot)
+        if absent:
+            handles.append(_zero_mark(axes, [], INK[1])[0])
+            labels.append("zero or less, below the axis")
+        _write_words(axes, figure)
+        if len(labels) > 1:
+            _write_legend(drawing, handles, labels)
+        return drawing
+
+
+def _set_scale(axes: Any, axis: str, scale: Scale, values: Sequence[float]) -> None:
+    """A logarithmic axis needs a positive number; without one the axis stays linear."""
+    if scale == "log" and any(0 < value < _LARGEST for value in values):
+        getattr(axes, f"set_{axis}scale")("log", nonpositive="mask")
+
+
+def _drawable(values: Sequence[float]) -> list[float]:
+    return [value if abs(value) < _LARGEST else math.nan for value in values]
+
+
+def _curve(axes: Any, series: Series, color: str, marker: str) -> Any:
+    x, y = _drawable(series.x), _drawable(series.y)
+    if series.style == "band":
+        return axes.fill_between(x, y, _drawable(series.y2), color=color, alpha=0.2, linewidth=0, zorder=1.5)
+    if series.style == "points":
+        # thousands of markers as vectors make a file that no viewer opens gladly
+        many = len(x) > 3000
+        size = 1.6 if many else 4.5 if len(x) <= 100 else 3.0
+        style = {"linestyle": "none", "marker": marker, "markersize": size, "markeredgewidth": 0}
+        return axes.plot(x, y, color=color, zorder=3, rasterized=many, **style)[0]
+    if series.style == "dashed":
+        return axes.plot(x, y, color=color, zorder=2.5, linestyle=(0, (4, 2.2)))[0]
+    # a line through few points shows where it was measured
+    return axes.plot(x, y, color=color, zorder=2, marker=marker if len(x) <= 12 else "")[0]
+
+
+@dataclass(frozen=True)
+class _Bars:
+    """The bar series of a figure, which stand beside each other around each position."""
+
+    series: Sequence[Series]
+    log: bool
+
+    def width(self) -> float:
+        places = sorted({x for series in self.series for x in series.x if abs(x) < _LARGEST})
+        return 0.72 * min((b - a for a, b in pairwise(places)), default=1.0) / len(self.series)
+
+    def places(self, series: Series) -> list[float]:
+        index = next(i for i, other in enumerate(self.series) if other is series)
+        return [x + (index - (len(self.series) - 1) / 2) * self.width() for x in _drawable(series.x)]
+
+    def foot(self) -> float:
+        """On a logarithmic axis no foot is natural: the decade below the smallest bar leaves all of them visible."""
+        positive = [y for series in self.series for y in series.y if 0 < y < _LARGEST]
+        return 10.0 ** (math.floor(math.log10(min(positive))) - 1) if self.log and positive else 0.0
+
+    def draw(self, axes: Any, series: Series, color: str) -> Any:
+        foot = self.foot()
+        tops = [y if y > 0 or not self.log else math.nan for y in _drawable(series.y)]
+        style = {"width": 0.92 * self.width(), "color": color, "linewidth": 0, "zorder": 2}
+        return axes.bar(self.places(series), [top - foot for top in tops], bottom=foot, **style)
+
+
+def _mark_absent(axes: Any, series: Series, x: Sequence[float], color: str) -> list[Any]:
+    """On a logarithmic axis zero has no place: mark it at the edge instead of leaving it out."""
+    at = [place for place, y in zip(x, series.y, strict=True) if y <= 0]
+    if not at or axes.get_yscale() != "log" or series.style == "band":
+        return []
+    return _zero_mark(axes, at, color)
+
+
+def _zero_mark(axes: Any, at: Sequence[float], color: str) -> list[Any]:
+    style = {"linestyle": "none", "marker": "v", "markerfacecolor": "white", "clip_on": False, "zorder": 5}
+    marks = axes.plot(at, [0.0] * len(at), color=color, transform=axes.get_xaxis_transform(), **style)
+    marks[0].set_in_layout(False)
+    return marks
+
+
+def _write_words(axes: Any, figure: Figure) -> None:
+    for put, text, width in (
+        (axes.set_title, figure.title, 78),
+        (axes.set_xlabel, figure.xlabel, 78),
+        (axes.set_ylabel, figure.ylabel, 42),
+    ):
+        put(_wrapped(text, width), parse_math=False, linespacing=_LEADING)
+    if figure.xticks:
+        _name_positions(axes, figure.xticks)
+
+
+def _name_positions(axes: Any, names: Sequence[str]) -> None:
+    """Names below the positions 0, 1, …, line by line: Matplotlib would not put several lines on common baselines."""
+    rows = [_wrapped(name, max(6, 66 // len(names)), lines=3).split("\n") for name in names]
+    axes.set_xticks(range(len(rows)), [lines[0] for lines in rows], parse_math=False, va="baseline")
+    axes.tick_params(axis="x", length=0, pad=11)
+    axes.grid(visible=False, axis="x")
+    axes.xaxis.labelpad += 11 * (max(map(len, rows)) - 1)
+    style = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "ha": "center", "fontsize": 9}
+    for place, lines in enumerate(rows):
+        for i, line in enumerate(lines[1:], start=2):
+            axes.annotate(line, (place, 0), xytext=(0, -11 * i), parse_math=False, annotation_clip=False, **style)
+
+
+def _wrapped(text: str, width: int, lines: int = 2) -> str:
+    return "\n".join(textwrap.wrap(one_line(text), width, max_lines=lines, placeholder=" …"))
+
+
+def _write_legend(drawing: Any, handles: list[Any], labels: list[str]) -> None:
+    """Below the axes, where it cannot cover data."""
+    names = [_wrapped(label, 60) for label in labels]
+    longest = max(len(line) for name in names for line in name.split("\n"))
+    columns = max(1, min(len(names), 84 // (longest + 8)))
+    # placeholders first: a label that begins with an underscore would be dropped
+    blank = [f"series {i}" for i in range(len(names))]
+    legend = drawing.legend(handles, blank, loc="outside lower center", ncols=columns)
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        text.set_parse_math(False)
+        text.set_text(name)
+        text.set_linespacing(_LEADING)
+
+
+def to_svg(drawing: Any) -> bytes:
+    """The drawing as SVG, with text as outlines; the same drawing gives the same bytes."""
+    return _save(drawing, "svg", {"Date": None, "Creator": None})
+
+
+def to_pdf(drawing: Any) -> bytes:
+    """The drawing as PDF with embedded fonts; the same drawing gives the same bytes."""
+    return _save(drawing, "pdf", {"CreationDate": None, "Creator": None, "Producer": None})
+
+
+def _save(drawing: Any, kind: str, details: dict[str, None]) -> bytes:
+    stream = BytesIO()
+    with _style():
+        drawing.savefig(stream, format=kind, metadata=details)
+    return stream.getvalue()
