@@ -56,12 +56,12 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
-    from measureformer.attention import Attended as Attended
-    from measureformer.attention import Streaming as Streaming
-    from measureformer.attention import attend as attend
     from measureformer._claims import Claim as Claim
     from measureformer._claims import check as check
     from measureformer._claims import claims as claims
+    from measureformer.attention import Attended as Attended
+    from measureformer.attention import Streaming as Streaming
+    from measureformer.attention import attend as attend
     from measureformer.errors import MeasureformerError as MeasureformerError
     from measureformer.maps import MLP as MLP
     from measureformer.maps import AbstractInContextMap as AbstractInContextMap

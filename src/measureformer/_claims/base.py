@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from measureformer.result import Outcome
 
@@ -14,7 +14,7 @@ Preset = Literal["quick", "full"]
 class Config(Protocol):
     """A frozen dataclass of plain numbers and strings: sizes, repetitions, tolerances."""
 
-    __dataclass_fields__: Any
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
 C = TypeVar("C", bound=Config)

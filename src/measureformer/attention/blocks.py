@@ -51,9 +51,7 @@ def split_keys(keys: Keys, size: int) -> Keys:
     return blocks._replace(log_weights=mass.reshape(-1, size))
 
 
-def over_blocks(
-    one: Callable[[Queries, Keys], Any], queries: Queries, keys: Keys, block: tuple[int, int]
-) -> Any:
+def over_blocks(one: Callable[[Queries, Keys], Any], queries: Queries, keys: Keys, block: tuple[int, int]) -> Any:
     """`one(query block, all key blocks)` for every block of queries; the answers in order, fill cut off."""
     m, n = queries.q.shape[0], keys.k.shape[0]
     rows, columns = min(block[0], m), min(block[1], n)
@@ -66,7 +64,7 @@ def over_blocks(
 
 
 def fold(body: Callable[[Any, Keys], Any], start: Any, blocks: Keys) -> Any:
-    """start, body(start, block 0), body(that, block 1), …: the last state, by a scan if there is more than one block."""
+    """start, body(start, block 0), body(that, block 1), …: the last state, by a scan if there are several blocks."""
     if blocks.k.shape[0] == 1:
         return body(start, jax.tree.map(lambda a: a[0], blocks))
     return jax.lax.scan(lambda state, ks: (body(state, ks), None), start, blocks)[0]

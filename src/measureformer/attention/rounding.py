@@ -3,16 +3,16 @@
 Model       every operation is correct to one unit roundoff u (2^−53 or 2^−24), sums may be taken in any order and with
             fused multiply-adds, `exp` and `log` are correct to EXP units, nothing overflows, what underflows is
             counted separately.
-Statement   with D = 2(|q| max|k| + max|log a|), r = (γ_{k+2} + 4u) D + (blocks + 2)(EXP + 2) u + γ_{block + blocks + 1},
-            ρ = e^r − 1 + n·tiny:
+Statement   with D = 2(|q| max|k| + max|log a|),
+            r = (γ_{k+2} + 4u) D + (blocks + 2)(EXP + 2) u + γ_{block + blocks + 1}, ρ = e^r − 1 + n·tiny:
                 |computed values − values| ≤ (2ρ/(1−ρ) + 4u) max|v|,
                 |computed log Z − log Z| ≤ ρ/(1−ρ) + 4u (|log Z| + D).
-Proof       a dot product of length k with a log-weight added is off by γ_{k+2}(|q||k| + |log a|); subtracting the running
-            maximum and the telescoping rescalings add at most 4u times the range D of the exponents; each of the
-            rescalings multiplies by one more computed exponential. So every weight has a relative error that both
+Proof       a dot product of length k with a log-weight added is off by γ_{k+2}(|q||k| + |log a|); subtracting the
+            running maximum and the telescoping rescalings add at most 4u times the range D of the exponents; each
+            rescaling multiplies by one more computed exponential. So every weight has a relative error that both
             sums see, and the sums of one block and over blocks add γ_{block + blocks + 1}. A quotient of two sums of
             positive terms, both relatively ρ-accurate, gives the factor 2ρ/(1−ρ).
-Ref: higham2002, Sections 3.1 and 4.2.
+Ref         higham2002, Sections 3.1 and 4.2.
 """
 
 from __future__ import annotations

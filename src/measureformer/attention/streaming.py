@@ -3,7 +3,7 @@
     values(q) = Σ_j a_j e^{⟨q,k_j⟩} v_j / Z(q),     log_normalizer(q) = log Z(q) = log Σ_j a_j e^{⟨q,k_j⟩}
 
 Memory is linear in the number of queries and keys, in the forward pass and in every derivative.
-Ref: milakov2018; rabe2021.
+Ref         milakov2018; rabe2021.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array
 
 from measureformer.attention import attend
@@ -33,16 +32,16 @@ class Attention(AbstractHeads):
         return attend(q, k, v, mu.log_weights, times=mask_times(mu, t)).values
 
     def on_gaussian(self, mu: AbstractGaussianLike, x: Array) -> Array:
-        return tilted_values(self, mu, x, jnp.zeros_like(self.A))
+        return tilted_values(self, mu, x)
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return isinstance(mu, Gaussian)
 
 
-def tilted_values(G: AbstractHeads, mu: AbstractGaussianLike, x: Array, H: Array) -> Array:
+def tilted_values(G: AbstractHeads, mu: AbstractGaussianLike, x: Array, H: Array | None = None) -> Array:
     """V_h times the mean of mu tilted by e^{⟨A_h x, y⟩ − yᵀ H_h y / 2}: closed forms of softmax and L2 heads."""
 
-    def one(A: Array, H: Array, V: Array) -> Array:
+    def one(A: Array, H: Array | None, V: Array) -> Array:
         return mu.tilt(x @ A.T, H)[1] @ V.T
 
     return jax.vmap(one)(G.A, H, G.V)

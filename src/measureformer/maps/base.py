@@ -66,7 +66,7 @@ class AbstractInContextMap(eqx.Module):
         """Whether x ↦ G(mu, x) is affine, so that it pushes Gaussians to Gaussians."""
         return False
 
-    def examine(self, mu: Any, x: Any, t: Any) -> None:  # noqa: B027 most maps have nothing to refuse
+    def examine(self, mu: Any, x: Any, t: Any) -> None:
         """Refuse concrete values outside the map's domain."""
 
     def at_atoms(self, mu: Any) -> Any:
@@ -136,6 +136,10 @@ class AbstractInContextMap(eqx.Module):
         return NotImplemented if isinstance(factor, (AbstractInContextMap, AbstractMeasure)) else Scaled(self, factor)
 
     __rmul__ = __mul__
+
+    def __str__(self) -> str:
+        """The structure in words; `repr` lists the arrays."""
+        return type(self).__name__
 
     def _dtype(self, *others: Any) -> np.dtype[Any]:
         return common_dtype(self, *others)
@@ -214,7 +218,9 @@ def _queries(mu: Any, x: Any, t: Any) -> tuple[Any, Any, bool]:
     x = floats(x, "x")
     if x.ndim not in (1, 2) or 0 in x.shape:
         raise ShapeError(
-            got=f"queries x of shape {x.shape}", need="(d,) or (m, d), not empty", do="Tokens are rows: one query per row."
+            got=f"queries x of shape {x.shape}",
+            need="(d,) or (m, d), not empty",
+            do="Tokens are rows: one query per row.",
         )
     single = x.ndim == 1
     x = x[None] if single else x
@@ -229,7 +235,9 @@ def _queries(mu: Any, x: Any, t: Any) -> tuple[Any, Any, bool]:
     t = floats(t, "t")
     if t.shape not in ((), x.shape[:1]):
         raise ShapeError(
-            got=f"times of shape {t.shape} for {x.shape[0]} queries", need=f"one number or ({x.shape[0]},)", do="Give one time per query."
+            got=f"times of shape {t.shape} for {x.shape[0]} queries",
+            need=f"one number or ({x.shape[0]},)",
+            do="Give one time per query.",
         )
     finite(t, "t")
     if t.shape == ():

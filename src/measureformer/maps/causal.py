@@ -55,7 +55,7 @@ class Causal(AbstractWrapper):
         if blind.any():
             i = int(blind.argmax())
             raise NothingVisibleError(
-                got=f"a query (index {i}) at time {float(np.asarray(t)[i]):g}, before the first atom with mass at {float(first):g}",
+                got=f"query {i} at time {float(np.asarray(t)[i]):g}, before the first mass at {float(first):g}",
                 need="an atom with time ≤ the query's",
                 do="Ask at a later time, or add an earlier token.",
             )
@@ -107,7 +107,9 @@ class Sinusoidal(eqx.Module):
     def __init__(self, dim: int, *, length: Any = 512.0) -> None:
         if dim < 2 or dim % 2:
             raise OptionError(
-                got=f"dim = {dim}", need="an even dimension ≥ 2", do="Sines and cosines come in pairs: add a coordinate."
+                got=f"dim = {dim}",
+                need="an even dimension ≥ 2",
+                do="Sines and cosines come in pairs: add a coordinate.",
             )
         self.dim = dim
         self.length = scalar(length, "length")
@@ -115,5 +117,5 @@ class Sinusoidal(eqx.Module):
     def __call__(self, t: Array) -> Array:
         t = jnp.asarray(t)
         powers = jnp.arange(0, self.dim, 2).astype(t.dtype) / self.dim
-        angles = t[:, None] * self.length.astype(t.dtype) * 10_000.0**-powers[None, :]
+        angles = t[:, None] * self.length.astype(t.dtype) * 10_000.0 ** -powers[None, :]
         return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=1)

@@ -94,6 +94,9 @@ class Compose(AbstractInContextMap):
             mu = G.push_gaussian(mu)
         return mu
 
+    def __str__(self) -> str:
+        return " ⋄ ".join(str(G) for G in self.maps)
+
     def examine(self, mu: Any, x: Any, t: Any) -> None:
         # what later layers meet is known only after the earlier ones have run: see `explain`
         self.maps[-1].examine(mu, x, t)
@@ -114,11 +117,11 @@ class Sum(AbstractInContextMap):
     second: AbstractInContextMap
 
     def __check_init__(self) -> None:
-        dims = {G.in_dim for G in (self.first, self.second)} - {None}
+        dims = {G.in_dim for G in (self.first, self.second) if G.in_dim is not None}
         outs = {G.out_dim(dim) for G in (self.first, self.second) for dim in dims}
         if len(dims) > 1 or len(outs) > 1:
             raise DimensionMismatchError(
-                got=f"a sum of {type(self.first).__name__} and {type(self.second).__name__} on spaces of different dimension",
+                got=f"a sum of {self.first} and {self.second}, which act on or map to different dimensions",
                 need="equal dimensions in and out",
                 do="Compose one of them with mf.Linear.",
             )
@@ -142,6 +145,9 @@ class Sum(AbstractInContextMap):
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return self.first.affine_on(mu) and self.second.affine_on(mu)
+
+    def __str__(self) -> str:
+        return f"({self.first} + {self.second})"
 
     def examine(self, mu: Any, x: Any, t: Any) -> None:
         self.first.examine(mu, x, t)
@@ -170,6 +176,9 @@ class AbstractWrapper(AbstractInContextMap):
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return self.map.affine_on(mu)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.map})"
 
     def examine(self, mu: Any, x: Any, t: Any) -> None:
         self.map.examine(mu, x, t)

@@ -70,6 +70,10 @@ class AbstractHeads(AbstractInContextMap):
     def out_dim(self, dim: int) -> int:
         return self.W.shape[1]
 
+    def __str__(self) -> str:
+        count = self.Q.shape[0]
+        return f"{type(self).__name__}[{count} head{'s' if count > 1 else ''}]"
+
     @property
     def A(self) -> Float[Array, "h d d"]:
         """scale · KᵀQ of each head: the logit of query x and token y is ⟨Ax, y⟩."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Any
+from typing import cast as cast_type
 
 import equinox as eqx
 import jax
@@ -17,14 +18,18 @@ from measureformer.measures import AbstractGaussianLike
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, shaped
 from measureformer.numerics.random import normal
 
+Activation = Callable[[Array], Array]
+
 
 class Linear(AbstractInContextMap):
     """x ↦ M x + b, for every measure; exact on Gaussians and mixtures.
 
     >>> import measureformer as mf
     >>> F = mf.Linear([[2.0, 0.0]], [1.0])
-    >>> F(mf.Discrete.dirac([0.0, 0.0]), [3.0, 4.0]).tolist(), F.push(mf.Gaussian([0, 0], [[1, 0], [0, 1]])).cov.tolist()
-    ([7.0], [[4.0]])
+    >>> F(mf.Discrete.dirac([0.0, 0.0]), [3.0, 4.0]).tolist()
+    [7.0]
+    >>> F.push(mf.Gaussian([0, 0], [[1, 0], [0, 1]])).cov.tolist()
+    [[4.0]]
     """
 
     matrix: Float[Array, "e d"]
@@ -49,7 +54,7 @@ class Linear(AbstractInContextMap):
 
 
 class MLP(AbstractInContextMap):
-    """x ↦ W2 σ(W1 x + b1) + b2, plus x if `skip`: a token-wise layer with any activation of `jax.nn`, by name or as a function.
+    """x ↦ W2 σ(W1 x + b1) + b2, plus x if `skip`; the activation is any of `jax.nn`, by name, or a function.
 
     >>> import jax, measureformer as mf
     >>> F = mf.MLP([[1.0], [-1.0]], [0.0, 0.0], [[1.0, 1.0]], [0.0], activation="relu")
@@ -63,11 +68,18 @@ class MLP(AbstractInContextMap):
     b1: Float[Array, " w"]
     W2: Float[Array, "e w"]
     b2: Float[Array, " e"]
-    activation: Callable[[Array], Array] = eqx.field(static=True)
+    activation: Activation = eqx.field(static=True)
     skip: bool = eqx.field(static=True)
 
     def __init__(
-        self, W1: Any, b1: Any, W2: Any, b2: Any, *, activation: str | Callable[[Array], Array] = "relu", skip: bool = False
+        self,
+        W1: Any,
+        b1: Any,
+        W2: Any,
+        b2: Any,
+        *,
+        activation: str | Callable[[Array], Array] = "relu",
+        skip: bool = False,
     ) -> None:
         W1, W2 = shaped(floats(W1, "W1"), "W1", "w d"), shaped(floats(W2, "W2"), "W2", "e w")
         if W2.shape[1] != W1.shape[0] or (skip and W2.shape[0] != W1.shape[1]):
@@ -82,13 +94,13 @@ class MLP(AbstractInContextMap):
         self.skip = bool(skip)
 
     @staticmethod
-    def random(key: Any, dim: int, *, width: int | None = None, activation: str | Callable[[Array], Array] = "relu") -> MLP:
+    def random(
+        key: Any, dim: int, *, width: int | None = None, activation: str | Callable[[Array], Array] = "relu"
+    ) -> MLP:
         """Gaussian weights, zero biases, R^dim to itself, width 4·dim unless given, no skip."""
         width = 4 * dim if width is None else width
         draws = normal(key, (2, width, dim))
-        return MLP(
-            draws[0] * math.sqrt(2 / dim), None, draws[1].T / math.sqrt(width), None, activation=activation
-        )
+        return MLP(draws[0] * math.sqrt(2 / dim), None, draws[1].T / math.sqrt(width), None, activation=activation)
 
     @property
     def in_dim(self) -> int:
@@ -102,7 +114,7 @@ class MLP(AbstractInContextMap):
         return x + y if self.skip else y
 
 
-def _activation(activation: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
+def _activation(activation: str | Activation) -> Activation:
     if callable(activation):
         return activation
     found = getattr(jax.nn, activation, None) if not activation.startswith("_") else None
@@ -112,7 +124,7 @@ def _activation(activation: str | Callable[[Array], Array]) -> Callable[[Array],
             need="the name of a function in jax.nn, or a function",
             do='Try "relu", "gelu", "silu", "tanh" or jnp.tanh.',
         )
-    return found
+    return cast_type(Activation, found)
 
 
 def _affine(matrix: Any, bias: Any, matrix_name: str, bias_name: str) -> tuple[Array, Array]:

@@ -19,7 +19,7 @@ class LayerNorm(AbstractInContextMap):
 
     >>> import measureformer as mf
     >>> F = mf.LayerNorm([1.0, 1.0], eps=0.0)
-    >>> F(mf.Discrete.dirac([0.0, 0.0]), [1.0, 3.0]).tolist()
+    >>> F(mf.Discrete.dirac([0.0, 1.0]), [1.0, 3.0]).tolist()
     [-1.0, 1.0]
     """
 
@@ -75,8 +75,8 @@ class UnitNorm(AbstractInContextMap):
     """x ↦ scale ⊙ x/|x| + shift: tokens on the sphere. Not continuous at 0, where it is refused.
 
     >>> import measureformer as mf
-    >>> mf.UnitNorm([1.0, 1.0])(mf.Discrete.dirac([1.0, 0.0]), [3.0, 4.0]).tolist()
-    [0.6, 0.8]
+    >>> mf.UnitNorm([1.0, 1.0])(mf.Discrete.dirac([1.0, 0.0]), [0.0, 4.0]).tolist()
+    [0.0, 1.0]
     """
 
     scale: Float[Array, " d"]

@@ -1,4 +1,4 @@
-"""`SinkhornAttention`: the kernel made doubly stochastic, so that attention is a coupling of the measure with itself."""
+"""`SinkhornAttention`: a doubly stochastic kernel, so that attention is a coupling of the measure with itself."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from measureformer.numerics.sinkhorn import Potentials, sinkhorn_potentials
 class SinkhornAttention(AbstractHeads):
     """∫ e^{f(x) + ⟨Qx,Ky⟩ + g(y)} V y dmu(y), with f and g such that both marginals of the coupling are mu.
 
-    Off the support, f(x) normalises the row of the new query, so that the map is defined everywhere. `residual(mu)` says
-    how far the columns are from mu. There is no causal form.
+    Off the support, f(x) normalises the row of the new query, so that the map is defined everywhere. `residual(mu)`
+    says how far the columns are from mu. There is no causal form.
 
-    Statement   on N(m, Σ): x ↦ V (m + S A (x−m)), S = Σ^{1/2}(I − MᵀM)Σ^{1/2}, where Σ^{1/2}AᵀΣ^{1/2} = U diag(b) Zᵀ and
-                M = U diag(2b/(1+√(1+4b²))) Zᵀ
+    Statement   on N(m, Σ): x ↦ V (m + S A (x−m)), S = Σ^{1/2}(I − MᵀM)Σ^{1/2}, where Σ^{1/2}AᵀΣ^{1/2} = U diag(b) Zᵀ
+                and M = U diag(2b/(1+√(1+4b²))) Zᵀ
     Ref         sander2022; castin2025.
 
     >>> import measureformer as mf

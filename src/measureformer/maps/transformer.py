@@ -17,6 +17,8 @@ from measureformer.maps.norm import LayerNorm, RMSNorm
 from measureformer.measures import AbstractGaussianLike
 from measureformer.numerics.arrays import prng_key
 
+Norm = Literal["layer", "rms", "none"]
+
 
 class Transformer(AbstractWrapper):
     """Layers applied one after the other, first to last: an in-context map like any other.
@@ -31,9 +33,12 @@ class Transformer(AbstractWrapper):
     >>> X = np.ones((3, 4)) * np.arange(3)[:, None]
     >>> net.tokens(X).shape, net.depth
     ((3, 4), 2)
+    >>> print(net)
+    1  Residual(MLP ⋄ LayerNorm) ⋄ Residual(Attention[2 heads] ⋄ LayerNorm)
+    2  Residual(MLP ⋄ LayerNorm) ⋄ Residual(Attention[2 heads] ⋄ LayerNorm)
     """
 
-    map: Compose
+    map: AbstractInContextMap
 
     def __init__(self, *layers: AbstractInContextMap) -> None:
         if not layers or not all(isinstance(layer, AbstractInContextMap) for layer in layers):
@@ -49,23 +54,39 @@ class Transformer(AbstractWrapper):
 
     @staticmethod
     def random(
-        key: Any, *, dim: int, depth: int, heads: int = 1, norm: Literal["layer", "rms", "none"] = "layer", causal: bool = False
+        key: Any,
+        *,
+        dim: int,
+        depth: int,
+        heads: int = 1,
+        norm: Literal["layer", "rms", "none"] = "layer",
+        causal: bool = False,
     ) -> Transformer:
         """`depth` random pre-norm blocks Residual(MLP ⋄ norm) ⋄ Residual(attention ⋄ norm) on R^dim, width 4·dim."""
         if min(dim, depth, heads) < 1:
-            raise OptionError(got=f"dim = {dim}, depth = {depth}, heads = {heads}", need="positive integers", do="Pass sizes ≥ 1.")
+            raise OptionError(
+                got=f"dim = {dim}, depth = {depth}, heads = {heads}", need="positive integers", do="Pass sizes ≥ 1."
+            )
         blocks = [_block(k, dim, heads, norm) for k in jax.random.split(prng_key(key), depth)]
         return Transformer(*(Causal(block) for block in blocks) if causal else blocks)
 
     @property
     def layers(self) -> tuple[AbstractInContextMap, ...]:
         """The layers in the order in which they act."""
-        return self.map.maps[::-1]
+        return self._composition().maps[::-1]
 
     @property
     def depth(self) -> int:
         """Number of layers."""
-        return len(self.map.maps)
+        return len(self.layers)
+
+    def _composition(self) -> Compose:
+        assert isinstance(self.map, Compose)  # see __init__
+        return self.map
+
+    def __str__(self) -> str:
+        """One line per layer, in the order in which they act."""
+        return "\n".join(f"{i}  {layer}" for i, layer in enumerate(self.layers, 1))
 
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
         return self.map.evaluate(mu, x, t)

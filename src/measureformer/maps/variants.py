@@ -115,7 +115,7 @@ class UnnormalizedAttention(AbstractHeads):
 
     def on_gaussian(self, mu: AbstractGaussianLike, x: Array) -> Array:
         def one(A: Array, V: Array) -> Array:
-            log_z, mean = mu.tilt(x @ A.T, jnp.zeros_like(A))
+            log_z, mean = mu.tilt(x @ A.T)
             return jnp.exp(log_z)[:, None] * (mean @ V.T)
 
         return jax.vmap(one)(self.A, self.V)

@@ -1,7 +1,7 @@
 """Measures: what a prompt is. Points with weights, Gaussians, mixtures, and points in space and time."""
 
-from measureformer.measures.base import AbstractMeasure as AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic as AbstractAtomic
+from measureformer.measures.base import AbstractMeasure as AbstractMeasure
 from measureformer.measures.discrete import Discrete as Discrete
 from measureformer.measures.gap import subset_sum_gap as subset_sum_gap
 from measureformer.measures.gaussian import AbstractGaussianLike as AbstractGaussianLike

@@ -171,10 +171,10 @@ def integrated(mu: AbstractAtomic, values: Any) -> Array:
 def _same(mu: AbstractAtomic, nu: AbstractAtomic, atol: float) -> bool:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
-    from scipy.spatial import cKDTree
+    from scipy.spatial import KDTree
 
     keys = np.concatenate([mu._keys(), nu._keys()])
-    pairs = cKDTree(keys).query_pairs(atol, output_type="ndarray")
+    pairs = KDTree(keys).query_pairs(atol, output_type="ndarray")
     links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(keys), len(keys)))
     count, group = connected_components(links, directed=False)
     signed = np.concatenate([np.asarray(mu.weights), -np.asarray(nu.weights)])

@@ -1,11 +1,11 @@
 """`AbstractMeasure`: a positive measure of finite mass on R^d, and nothing that moves it."""
 
-# no postponed annotations here: Equinox reads AbstractVar from the class, not from a string
+from __future__ import annotations
+
 import abc
 from typing import Any, ClassVar, Self
 
 import equinox as eqx
-from equinox import AbstractVar
 from jaxtyping import Array, Float
 
 from measureformer.errors import NegativeWeightError
@@ -27,7 +27,10 @@ class AbstractMeasure(eqx.Module):
     def dim(self) -> int:
         """Dimension d of the space the measure lives on."""
 
-    log_mass: AbstractVar[Float[Array, ""]]
+    @property
+    @abc.abstractmethod
+    def log_mass(self) -> Float[Array, ""]:
+        """Logarithm of the total mass."""
 
     @property
     @abc.abstractmethod
@@ -75,4 +78,3 @@ class AbstractMeasure(eqx.Module):
 
     def __truediv__(self, divisor: Any) -> Self:
         return self * (1.0 / divisor)
-

@@ -23,7 +23,7 @@ class Discrete(AbstractAtomic):
 
     >>> import measureformer as mf
     >>> mu = mf.Discrete.weighted([[0.0, 0.0], [2.0, 0.0]], [1, 3])
-    >>> mu.n, mu.dim, round(float(mu.mass), 12), mu.mean().tolist()
+    >>> mu.n, mu.dim, round(float(mu.mass), 12), mu.mean().round(12).tolist()
     (2, 2, 4.0, [1.5, 0.0])
     >>> nu = mu.normalized() + 1e-6 * mf.Discrete.dirac([1.0, 1.0])
     >>> nu.n
@@ -62,9 +62,7 @@ class Discrete(AbstractAtomic):
     def padded(self, size: int | None = None) -> Discrete:
         concrete(self, "padded")
         size = bucket(self.n) if size is None else size
-        return Discrete(
-            on_device(pad_rows(self.points, size)), on_device(pad_log_weights(self.log_weights, size))
-        )
+        return Discrete(on_device(pad_rows(self.points, size)), on_device(pad_log_weights(self.log_weights, size)))
 
     def _keys(self) -> np.ndarray:
         return np.asarray(self.points)

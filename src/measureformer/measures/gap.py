@@ -32,7 +32,7 @@ def subset_sum_gap(weights: Any) -> float:
         raise TooManyAtomsError(
             got=f"{len(entries)} weights",
             need=f"at most {LARGEST}, since all 2^n subset sums are formed",
-            do="For more atoms perturb one of them instead: add 1e-6 * Discrete.dirac(x), which is recognised by its mass.",
+            do="For more atoms mark one instead: add 1e-6 * Discrete.dirac(x), which is recognised by its mass.",
         )
     if len(entries) == 0 or (entries <= 0).any():
         raise NegativeWeightError(

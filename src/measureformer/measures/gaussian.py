@@ -7,14 +7,13 @@ import math
 from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, NoClosedFormError, NotPositiveSemidefiniteError, OptionError
+from measureformer.measures.atomic import concrete, host
 from measureformer.measures.base import AbstractMeasure
-from measureformer.measures.atomic import concrete
 from measureformer.measures.discrete import Discrete
 from measureformer.numerics.arrays import (
     cast,
@@ -25,6 +24,7 @@ from measureformer.numerics.arrays import (
     namespace,
     on_device,
     owned,
+    scalar,
     shaped,
 )
 from measureformer.numerics.random import normal
@@ -36,11 +36,11 @@ class AbstractGaussianLike(AbstractMeasure):
 
     @abc.abstractmethod
     def tilt(
-        self, a: Float[Array, "m d"], H: Float[Array, "d d"]
+        self, a: Float[Array, "m d"], H: Float[Array, "d d"] | None = None
     ) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
         """log Z(a) and the tilted mean, for Z(a) = ∫ e^{⟨a,y⟩ − yᵀHy/2} dmu(y) of the normalised measure.
 
-        The tilted mean is ∫ y e^{⟨a,y⟩ − yᵀHy/2} dmu(y) / Z(a): softmax attention with H = 0, L2 attention with H = 2KᵀK.
+        The tilted mean is ∫ y e^{⟨a,y⟩ − yᵀHy/2} dmu(y) / Z(a): softmax without H, L2 attention with H = 2KᵀK.
         """
 
     @abc.abstractmethod
@@ -85,19 +85,23 @@ class Gaussian(AbstractGaussianLike):
 
     center: Float[Array, " d"]
     cov: Float[Array, "d d"]
-    log_mass: Float[Array, ""]
+    log_weight: Float[Array, ""]
 
-    def __init__(self, mean: Any, cov: Any, log_mass: Any = 0.0) -> None:
+    def __init__(self, mean: Any, cov: Any, *, log_mass: Any = 0.0) -> None:
         mean = shaped(floats(mean, "mean"), "mean", "d")
         cov = checked_covariances(shaped(floats(cov, "cov"), "cov", "d d"), mean.shape[0])
         finite(mean, "mean")
         dtype = common_dtype(mean, cov)
         self.center, self.cov = cast((owned(mean), owned(cov)), dtype)
-        self.log_mass = cast(owned(floats(log_mass, "log_mass")), dtype)
+        self.log_weight = cast(scalar(log_mass, "log_mass"), dtype)
 
     @property
     def dim(self) -> int:
         return self.center.shape[0]
+
+    @property
+    def log_mass(self) -> Float[Array, ""]:
+        return self.log_weight
 
     @property
     def mass(self) -> Float[Array, ""]:
@@ -110,17 +114,21 @@ class Gaussian(AbstractGaussianLike):
         return self.cov
 
     def reweighted(self, log_factor: Any) -> Gaussian:
-        log_factor = log_factor if is_traced(log_factor) else np.asarray(log_factor)
-        return eqx.tree_at(lambda g: g.log_mass, self, on_device(self.log_mass + log_factor.astype(self.log_mass.dtype)))
+        log_mass = host(self.log_weight) + host(log_factor).astype(self.log_weight.dtype)
+        return Gaussian(self.center, self.cov, log_mass=log_mass)
 
-    def tilt(self, a: Float[Array, "m d"], H: Float[Array, "d d"]) -> tuple[Array, Array]:
-        """With S = (I+ΣH)^{-1}Σ: mean (I+ΣH)^{-1}(m+Σa), log Z = −½log det(I+ΣH) + ½aᵀSa + aᵀ(I+ΣH)^{-1}m − ½mᵀH(I+ΣH)^{-1}m."""
+    def tilt(self, a: Float[Array, "m d"], H: Float[Array, "d d"] | None = None) -> tuple[Array, Array]:
+        """Without H: mean m + Σa, log Z = ⟨a,m⟩ + aᵀΣa/2. With H: the same for what e^{−yᵀHy/2} leaves."""
+        if H is None:
+            moved = a @ self.cov
+            return a @ self.center + 0.5 * jnp.sum(a * moved, axis=1), self.center + moved
         system = jnp.eye(self.dim, dtype=self.cov.dtype) + self.cov @ H
-        spread = jnp.linalg.solve(system, self.cov)
-        shrunk = jnp.linalg.solve(system, self.center)
+        # (I+ΣH)^{-1} applied to Σ and to m: covariance and mean of what is left, for singular Σ and H too
+        left = jnp.linalg.solve(system, jnp.concatenate([self.cov, self.center[:, None]], axis=1))
+        spread, shrunk = left[:, :-1], left[:, -1]
         moved = a @ spread.T
-        quadratic = 0.5 * jnp.sum(a * moved, axis=1) + a @ shrunk - 0.5 * (self.center @ H @ shrunk)
-        return quadratic - 0.5 * jnp.linalg.slogdet(system)[1], shrunk + moved
+        log_left = -0.5 * jnp.linalg.slogdet(system)[1] - 0.5 * (self.center @ H @ shrunk)
+        return log_left + a @ shrunk + 0.5 * jnp.sum(a * moved, axis=1), shrunk + moved
 
     def push_affine(self, B: Float[Array, "e d"], b: Float[Array, " e"]) -> Gaussian:
         """N(Bm + b, BΣBᵀ)."""
@@ -131,8 +139,9 @@ class Gaussian(AbstractGaussianLike):
                 need=f"(e, {self.dim}) and (e,)",
                 do="B acts on columns: the image of y is B @ y + b.",
             )
-        cov = B @ self.cov @ B.T
-        return Gaussian(B @ self.center + b, 0.5 * (cov + cov.T), self.log_mass)
+        B, b, mean, cov = (host(array) for array in (B, b, self.center, self.cov))
+        cov = B @ cov @ B.T
+        return Gaussian(B @ mean + b, 0.5 * (cov + cov.T), log_mass=self.log_weight)
 
     def root(self) -> Float[Array, "d d"]:
         """The symmetric square root of the covariance."""
@@ -209,4 +218,3 @@ def normal_points(n: int, dim: int) -> np.ndarray:
     points = qmc.Sobol(dim, scramble=True, rng=0).random_base2(max(0, math.ceil(math.log2(n))))[:n]
     tiny = np.finfo(np.float64).eps
     return ndtri(np.clip(points, tiny, 1 - tiny))
-

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import OptionError, ShapeError
-from measureformer.measures.atomic import concrete, meet
+from measureformer.measures.atomic import concrete, host, meet
 from measureformer.measures.discrete import Discrete, checked_log_weights, checked_points
-from measureformer.measures.gaussian import AbstractGaussianLike, Gaussian, checked_covariances, normal_points
+from measureformer.measures.gaussian import AbstractGaussianLike, Gaussian, checked_covariances
 from measureformer.numerics.arrays import cast, common_dtype, floats, namespace, on_device, owned, prng_key, shaped
 from measureformer.numerics.random import normal
 
@@ -23,7 +23,7 @@ class GaussianMixture(AbstractGaussianLike):
 
     >>> import measureformer as mf
     >>> mu = mf.GaussianMixture([1, 3], [[-1.0], [1.0]], [[[0.25]], [[0.25]]])
-    >>> round(float(mu.mass), 12), mu.mean().tolist(), mu.covariance().tolist()
+    >>> round(float(mu.mass), 12), mu.mean().round(12).tolist(), mu.covariance().round(12).tolist()
     (4.0, [0.5], [[1.0]])
     """
 
@@ -49,7 +49,7 @@ class GaussianMixture(AbstractGaussianLike):
     @staticmethod
     def of(gaussian: Gaussian) -> GaussianMixture:
         """The mixture with this single component."""
-        return _mixture(gaussian.log_mass[None], gaussian.center[None], gaussian.cov[None])
+        return _mixture(*(on_device(host(a)[None]) for a in (gaussian.log_mass, gaussian.center, gaussian.cov)))
 
     @property
     def dim(self) -> int:
@@ -79,7 +79,7 @@ class GaussianMixture(AbstractGaussianLike):
     def reweighted(self, log_factor: Any) -> GaussianMixture:
         return _mixture(self.components().reweighted(log_factor).log_weights, self.means, self.covs)
 
-    def tilt(self, a: Float[Array, "m d"], H: Float[Array, "d d"]) -> tuple[Array, Array]:
+    def tilt(self, a: Float[Array, "m d"], H: Float[Array, "d d"] | None = None) -> tuple[Array, Array]:
         """Each component tilts by itself, and its weight by its own normaliser."""
 
         def one(mean: Array, cov: Array) -> tuple[Array, Array]:
@@ -93,24 +93,24 @@ class GaussianMixture(AbstractGaussianLike):
     def push_affine(self, B: Float[Array, "e d"], b: Float[Array, " e"]) -> GaussianMixture:
         """Component-wise N(B m_c + b, B Σ_c Bᵀ)."""
         pushed = [self.component(c).push_affine(B, b) for c in range(self.means.shape[0])]
-        return _mixture(
-            self.log_weights, jnp.stack([g.center for g in pushed]), jnp.stack([g.cov for g in pushed])
-        )
+        xp = namespace(self, B, b)
+        means, covs = xp.stack([g.center for g in pushed]), xp.stack([g.cov for g in pushed])
+        return _mixture(self.log_weights, on_device(means), on_device(covs))
 
     def component(self, c: int) -> Gaussian:
         """The c-th component with its weight as mass."""
-        return Gaussian(self.means[c], self.covs[c], self.log_weights[c])
+        return Gaussian(host(self.means)[c], host(self.covs)[c], log_mass=host(self.log_weights)[c])
 
     def sample(self, key: Any, n: int) -> Discrete:
         """The empirical measure of n independent draws (mass 1)."""
         which, noise = jax.random.split(prng_key(key))
         count = self.means.shape[0]
         labels = Discrete(on_device(np.arange(count, dtype=self.means.dtype)[:, None]), self.log_weights)
-        roots = jnp.stack([self.component(c).root() for c in range(count)])
         xp = namespace(self, key)
+        roots = xp.stack([self.component(c).root() for c in range(count)])
         drawn = xp.asarray(labels.sample(which, n).points)[:, 0].astype(int)
         steps = normal(noise, (n, self.dim)).astype(self.means.dtype)
-        moved = xp.einsum("nij,nj->ni", xp.asarray(roots)[drawn], steps)
+        moved = xp.einsum("nij,nj->ni", roots[drawn], steps)
         return Discrete.uniform(xp.asarray(self.means)[drawn] + moved)
 
     def discretize(self, n: int) -> Discrete:
@@ -166,5 +166,5 @@ def _leaves(mixture: GaussianMixture) -> tuple[Array, Array, Array]:
 
 def _mixture(log_weights: Array, means: Array, covs: Array) -> GaussianMixture:
     """A mixture from log-weights, exact where weights would underflow."""
-    start = GaussianMixture(jnp.ones_like(log_weights), means, covs)
+    start = GaussianMixture(np.ones(log_weights.shape, log_weights.dtype), means, covs)
     return eqx.tree_at(lambda mixture: mixture.log_weights, start, log_weights)

@@ -1,4 +1,4 @@
-"""`SpaceTime`: atoms at points x and times t. Masked attention lives here: a query at time t sees the atoms with s ≤ t."""
+"""`SpaceTime`: atoms at points x and times s. Masked attention lives here: a query at time t sees those with s ≤ t."""
 
 from __future__ import annotations
 
@@ -111,6 +111,9 @@ class Prefixes(AbstractAtomic):
     """
 
     sigma: SpaceTime
+
+    def __init__(self, sigma: SpaceTime) -> None:
+        self.sigma = sigma
 
     @property
     def points(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
 from measureformer.errors import DtypeError, NotFiniteError, ShapeError
@@ -17,7 +18,7 @@ Tree = TypeVar("Tree")
 
 def is_traced(*trees: Any) -> bool:
     """Whether any array in these trees is a tracer: inside jit, grad, vmap, scan."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
 def namespace(*trees: Any) -> ModuleType:
@@ -50,7 +51,7 @@ def floats(value: Any, name: str) -> Any:
         wanted = np.dtype(np.float32) if dtype.itemsize < 4 else np.dtype(dtype)
         # without 64-bit support JAX would round silently at the next operation: do it here, once
         wanted = min(wanted, default, key=lambda kind: kind.itemsize)
-    elif jnp.issubdtype(dtype, jnp.integer) or dtype == bool:
+    elif jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.bool_):
         wanted = default
     else:
         raise DtypeError(
@@ -93,7 +94,7 @@ def owned(value: Any) -> Array:
 
 
 def on_device(value: Any) -> Array:
-    """A NumPy array handed to JAX; tracers and JAX arrays pass through. (`jnp.asarray` would compile for each shape.)"""
+    """A NumPy array handed to JAX; tracers and JAX arrays pass through. (`jnp.asarray` compiles for each shape.)"""
     return value if isinstance(value, jax.Array) else jax.device_put(value)
 
 

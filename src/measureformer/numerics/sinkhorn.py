@@ -58,7 +58,7 @@ def sinkhorn_potentials(
 
     g, steps = jax.lax.custom_root(defect, jnp.zeros_like(weights), solve, tangent_solve, has_aux=True)
     f = rows(g)
-    # rows are exact by construction; what remains is the violation of the other marginal, whose density is e^{g − cols(f)}
+    # rows are exact by construction; the other marginal has density e^{g − cols(f)}
     residual = jnp.sum(weights * jnp.abs(jnp.expm1(g - cols(f))), axis=-1)
     return Potentials(f, g, jax.lax.stop_gradient(residual), steps)
 

@@ -113,7 +113,9 @@ def draw(figure: Figure) -> Any:
         canvas = cast(Any, importlib.import_module("matplotlib.figure"))
         drawing = canvas.Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained", facecolor="white")
         axes = drawing.add_subplot()
-        _set_scale(axes, "x", figure.xscale, [x for series in figure.series for x in series.x])
+        # named positions are 0, 1, 2, …, which no logarithmic axis has
+        xscale = "linear" if figure.xticks else figure.xscale
+        _set_scale(axes, "x", xscale, [x for series in figure.series for x in series.x])
         _set_scale(axes, "y", figure.yscale, [y for series in figure.series for y in (*series.y, *series.y2)])
         bars = _Bars([series for series in figure.series if series.style == "bars"], axes.get_yscale() == "log")
         ink = _Ink()
@@ -208,9 +210,9 @@ def _zero_mark(axes: Any, at: Sequence[float], color: str) -> list[Any]:
 
 def _write_words(axes: Any, figure: Figure) -> None:
     for put, text, width in (
-        (axes.set_title, figure.title, 78),
-        (axes.set_xlabel, figure.xlabel, 78),
-        (axes.set_ylabel, figure.ylabel, 42),
+        (axes.set_title, figure.title, 64),
+        (axes.set_xlabel, figure.xlabel, 64),
+        (axes.set_ylabel, figure.ylabel, 34),
     ):
         put(_wrapped(text, width), parse_math=False, linespacing=_LEADING)
     if figure.xticks:

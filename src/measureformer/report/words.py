@@ -51,13 +51,14 @@ def number(value: float, digits: int = 3) -> str:
         return "not a number"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
-    power = int(exponent)
-    if value == 0 or -3 <= power < 5:
-        shown = f"{value:.0f}" if power >= digits - 1 else f"{value:.{digits}g}"
+    if value == 0:
+        return "0"
+    if 1e-3 <= abs(value) < 1e5:
+        shown = f"{value:.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
     else:
+        mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
         mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-        shown = f"{mantissa}×10{str(power).translate(_SUPERSCRIPTS)}".removeprefix("1×")
+        shown = f"{mantissa}×10{str(int(exponent)).translate(_SUPERSCRIPTS)}".removeprefix("1×")
     return shown.replace("-", "−")
 
 

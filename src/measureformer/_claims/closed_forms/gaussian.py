@@ -88,9 +88,13 @@ claim = Claim(
     title="Attention on a Gaussian, in closed form",
     statement=(
         "For μ = N(m, Σ), every Q, K, V and every x, with A = KᵀQ: softmax attention is V(m + ΣAx), linear attention "
-        "V(Σ + mmᵀ)Ax, L2 attention V(I + 2ΣKᵀK)⁻¹(m + 2ΣAx). All are affine in x, so Gaussians are pushed to Gaussians."
+        "V(Σ + mmᵀ)Ax, L2 attention V(I + 2ΣKᵀK)⁻¹(m + 2ΣAx). "
+        "All are affine in x, so Gaussians are pushed to Gaussians."
     ),
-    hypotheses=("kernels e^{⟨Qx,Ky⟩}, ⟨Qx,Ky⟩ and e^{−|Qx−Ky|²}", "Σ may be singular; here it is not, for the quadrature"),
+    hypotheses=(
+        "kernels e^{⟨Qx,Ky⟩}, ⟨Qx,Ky⟩ and e^{−|Qx−Ky|²}",
+        "Σ may be singular; here it is not, for the quadrature",
+    ),
     reference="castin2025",
     run=_run,
     control=_control,

@@ -58,7 +58,7 @@ def _setting(key: Any, config: Config) -> tuple[Attention, GaussianMixture, np.n
 
 
 def _errors(key: Any, config: Config, wrap: Any) -> tuple[np.ndarray, np.ndarray, float]:
-    """Largest difference of the closed form to n quasi-Monte Carlo points, for growing n, and to Gauss–Hermite rules."""
+    """Largest difference of the closed form to n quasi-Monte Carlo points, n growing, and to Gauss–Hermite rules."""
     G, mixture, x = _setting(key, config)
     exact = np.asarray(wrap(G)(mixture, x))
     sizes = 2 ** np.arange(config.smallest, config.largest + 1, 3)

@@ -39,7 +39,7 @@ class _StaleContext(AbstractInContextMap):
 
 @eqx.filter_jit
 def _values(layers: tuple[AbstractInContextMap, ...], mu: Discrete, x: Array) -> dict[str, tuple[Array, ...]]:
-    """For the composition and for the control: values at once and step by step, at atoms, at other queries, one layer on."""
+    """For composition and control: values at once and step by step, at atoms, at other queries, one layer on."""
     first, second, third = layers
     moved = first.push(mu)
     by_steps, stepwise = second.push(moved), second(moved, first(mu, x))
@@ -94,8 +94,9 @@ claim = Claim(
     name="furuya-2025-composition",
     title="Composition of layers is ⋄, and push-forward is a functor",
     statement=(
-        "For all in-context maps Γ1, Γ2 and every measure μ: (Γ2 ⋄ Γ1)[μ](x) = Γ2[Γ1[μ]♯μ](Γ1[μ](x)) for every x, on the "
-        "support or off it, and Φ(Γ2 ⋄ Γ1) = Φ(Γ2) ∘ Φ(Γ1) for the push-forwards Φ(Γ)(μ) = Γ[μ]♯μ; ⋄ is associative."
+        "For all in-context maps Γ1, Γ2 and every measure μ: (Γ2 ⋄ Γ1)[μ](x) = Γ2[Γ1[μ]♯μ](Γ1[μ](x)) for every x, "
+        "on the support or off it, and "
+        "Φ(Γ2 ⋄ Γ1) = Φ(Γ2) ∘ Φ(Γ1) for the push-forwards Φ(Γ)(μ) = Γ[μ]♯μ; ⋄ is associative."
     ),
     hypotheses=("μ has finitely many atoms and positive mass",),
     reference="furuya2025, equation (8)",

@@ -99,7 +99,7 @@ def _run(key: Any, config: Config) -> Outcome:
         ),
         yscale="log",
         xticks=LAWS,
-        caption=f"Largest change over {config.trials} random contexts of {config.n} atoms; exact zeros are drawn at 1e-17.",
+        caption=f"Largest change over {config.trials} random contexts of {config.n} atoms; zeros are drawn at 1e-17.",
     )
     return _outcome(truth, config, figure)
 
@@ -112,8 +112,8 @@ claim = Claim(
     name="furuya-2025-measure-laws",
     title="Attention is a function of a measure",
     statement=(
-        "For every measure μ, every c > 0 and every x: Γ[cμ](x) = Γ[μ](x); splitting an atom into two at the same place, "
-        "or reordering atoms, changes nothing; and Γ[δ_y](x) = Σ_h W_h V_h y whatever x is."
+        "For every measure μ, every c > 0 and every x: Γ[cμ](x) = Γ[μ](x); splitting an atom into two at the same "
+        "place, or reordering atoms, changes nothing; and Γ[δ_y](x) = Σ_h W_h V_h y whatever x is."
     ),
     hypotheses=("μ has finitely many atoms and positive mass", "softmax heads with arbitrary Q, K, V, W"),
     reference="furuya2025, equation (20)",

@@ -1,0 +1,49 @@
+# Every target sets up .venv by itself. PYTHON=/path/to/python3 chooses the interpreter, ARGS="..." goes to the program.
+PYTHON ?=
+ARGS ?=
+export PYTHON
+# relative paths only: the folder's own path may contain spaces
+PY := .venv/bin/python
+# pyright's Python wrapper speaks of its own releases otherwise
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+# likewise the MkDocs theme
+export NO_MKDOCS_2_WARNING := 1
+
+.DEFAULT_GOAL := atlas
+.PHONY: atlas help test quick check bench docs pin clean setup
+
+atlas: setup ## check every claim and write atlas/index.html; ARGS="--only NAME" for some
+	@.venv/bin/measureformer atlas $(ARGS)
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+test: setup ## run all tests; ARGS="-k word" for some
+	@$(PY) -m pytest -q $(ARGS)
+
+quick: setup ## run the fast tests, less than two minutes
+	@$(PY) -m pytest -q -m "not slow" $(ARGS)
+
+check: setup ## lint, formatting, types, and the rules in tools/
+	@$(PY) -m ruff check -q .
+	@$(PY) -m ruff format -q --check .
+	@$(PY) -m pyright
+	@failed=0; for tool in tools/[a-z]*.py; do $(PY) "$$tool" || failed=1; done; exit $$failed
+
+bench: setup ## run the benchmarks
+	@$(PY) -m pytest -q benchmarks --benchmark-only $(ARGS)
+
+docs: setup ## build the documentation into site/
+	@# with --quiet, --strict would not count warnings; so the output is kept back unless the build fails
+	@said=$$($(PY) -m mkdocs build --strict 2>&1) || { echo "$$said"; exit 1; }
+	@echo site/index.html
+
+pin: setup ## look up current versions and rewrite constraints.txt
+	@$(PY) tools/pin.py --write
+
+clean: ## remove all that make has made: .venv, atlas/, site/, caches
+	@rm -rf .venv atlas site dist .pytest_cache .ruff_cache .hypothesis .benchmarks
+	@find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+setup:
+	@sh tools/venv.sh dev

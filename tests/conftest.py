@@ -1,0 +1,53 @@
+"""What all tests share: checked shapes, Hypothesis profiles, and a table of where the time goes."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from jaxtyping import install_import_hook
+
+_HERE = Path(__file__).parent
+_SLOWEST = 10
+
+# From here on every annotated function of the chapters checks its arguments and its result, shapes included. Folders
+# without arrays are left to pyright, which is strict there. The hook works on modules as they are loaded, so nothing in
+# this file may import the package.
+_NO_ARRAYS = {"_claims", "report", "explore", "__pycache__"}
+_FOLDERS = {path.name for path in (_HERE.parent / "src" / "measureformer").iterdir() if path.is_dir()}
+install_import_hook([f"measureformer.{name}" for name in sorted(_FOLDERS - _NO_ARRAYS)], "checked.function")
+
+# compilation makes the first example of a test slow, so no deadline; in continuous integration the same examples always
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+_seconds: dict[str, float] = defaultdict(float)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    # setup, call and teardown are reported one by one
+    _seconds[report.nodeid] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not _seconds:
+        return
+    chapters: dict[str, list[float]] = defaultdict(list)
+    for test, seconds in _seconds.items():
+        chapters[_chapter(test)].append(seconds)
+    terminalreporter.section("seconds per chapter")
+    for chapter, times in sorted(chapters.items()):
+        terminalreporter.write_line(f"{sum(times):8.1f}  {chapter}  ({len(times)} tests)")
+    terminalreporter.section(f"{_SLOWEST} slowest tests")
+    for test, seconds in sorted(_seconds.items(), key=lambda item: -item[1])[:_SLOWEST]:
+        terminalreporter.write_line(f"{seconds:8.1f}  {test}")
+
+
+def _chapter(test: str) -> str:
+    """The first folder below tests/; tests directly in it are the chapter `general`."""
+    parts = Path(test.partition("::")[0]).parts
+    return parts[1] if len(parts) > 2 and parts[0] == _HERE.name else "general"

@@ -1,0 +1,181 @@
+"""Figures: the same bytes every time, and no data or string that breaks them."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.text import Text
+
+from measureformer.report.figure import INK, PALETTE, draw, to_pdf, to_svg
+from measureformer.result import Figure, Series
+from planting import a_result
+
+HOSTILE = [r"$\frac{", "$x$", "$", r"\alpha", "100 % of_x^2 {", "_hidden", "<script>alert(1)</script>", "a\x00b\x1b"]
+HOSTILE += ["\u202eabc", "line\nbreak", "x" * 400, "word " * 80, "", "日本語 ⋄ ♯", "]]>", "&amp;"]
+
+
+def plain(**changes: Any) -> Figure:
+    figure = Figure("Title", "x", "y", (Series("one", (0.0, 1.0), (1.0, 2.0)), Series("two", (0.0, 1.0), (2.0, 1.0))))
+    return replace(figure, **changes)
+
+
+def everything() -> Figure:
+    figure = a_result().run.figure
+    assert figure is not None
+    return figure
+
+
+def test_same_figure_gives_the_same_bytes() -> None:
+    assert to_svg(draw(everything())) == to_svg(draw(everything()))
+    assert to_pdf(draw(everything())) == to_pdf(draw(everything()))
+
+
+def test_files_hold_neither_dates_nor_addresses_to_fetch() -> None:
+    svg = to_svg(draw(everything())).decode()
+    root = ElementTree.fromstring(svg)
+    for element in root.iter():
+        for key, value in element.attrib.items():
+            if key.endswith("href"):
+                assert value.startswith("#")
+    assert "date" not in svg.lower()
+    assert b"CreationDate" not in to_pdf(draw(everything()))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_string_breaks_a_figure(text: str) -> None:
+    series = (Series(text, (0.0, 1.0), (1.0, 2.0)), Series(text, (0.0, 1.0), (2.0, 1.0), "bars"))
+    drawing = draw(Figure(text, text, text, series, xticks=(text, text), caption=text))
+    svg = to_svg(drawing)
+    # well-formed, and no element beyond those of a drawing
+    kinds = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg).iter()}
+    assert "script" not in kinds
+    assert to_pdf(drawing).startswith(b"%PDF")
+
+
+def texts(drawing: Any) -> list[Any]:
+    return [text for text in drawing.findobj(Text) if text.get_text()]
+
+
+def test_strings_are_shown_as_they_are_and_never_read_as_mathematics() -> None:
+    title, xlabel, ylabel, one, two, tick = r"$\frac{1}{2}$", r"$a_1$", "$", r"\sum", "_hidden", "$b$"
+    series = (Series(one, (0.0, 1.0), (1.0, 2.0)), Series(two, (0.0, 1.0), (2.0, 1.0)))
+    drawing = draw(Figure(title, xlabel, ylabel, series, xticks=(tick, "first line of a name\nsecond line")))
+    drawing.draw_without_rendering()
+    mine = [text for text in texts(drawing) if not text.get_text().replace(".", "").isdigit()]
+    assert {title, xlabel, ylabel, one, two, tick} <= {text.get_text() for text in mine}
+    assert len(mine) == 8
+    assert not any(text.get_parse_math() for text in mine if text.get_text())
+
+
+def test_labels_of_logarithmic_axes_are_typeset() -> None:
+    drawing = draw(everything())
+    drawing.draw_without_rendering()
+    ticks = [tick for tick in drawing.axes[0].get_yticklabels() if tick.get_text()]
+    assert ticks
+    assert all("10^{" in tick.get_text() and tick.get_parse_math() for tick in ticks)
+
+
+def test_legend_lies_outside_of_the_axes() -> None:
+    drawing = draw(everything())
+    drawing.draw_without_rendering()
+    (legend,) = drawing.legends
+    box, axes = legend.get_window_extent(), drawing.axes[0].get_window_extent()
+    assert box.y1 < axes.y0
+    assert box.y0 >= 0
+
+
+def test_single_series_needs_no_legend() -> None:
+    assert not draw(plain(series=(Series("one", (0.0, 1.0), (1.0, 2.0)),))).legends
+
+
+def test_words_stay_inside_the_page() -> None:
+    long = "a rather long name of something " * 5
+    series = (Series(long, (0.0, 1.0), (1.0, 2.0)), Series(long, (0.0, 1.0), (2.0, 1.0)))
+    drawing = draw(Figure(long, long, long, series, xticks=(long, long)))
+    drawing.draw_without_rendering()
+    page = drawing.bbox
+    boxes = [text.get_window_extent() for text in texts(drawing) if text.get_visible()]
+    assert len(boxes) > 10
+    assert min(box.x0 for box in boxes) >= 0
+    assert min(box.y0 for box in boxes) >= 0
+    assert max(box.x1 for box in boxes) <= page.x1
+    assert max(box.y1 for box in boxes) <= page.y1
+
+
+def test_colours_tell_series_apart_and_dashes_are_ink() -> None:
+    x, y = (0.0, 1.0), (1.0, 2.0)
+    series = tuple(Series(str(i), x, y) for i in range(3)) + (Series("theory", x, y, "dashed"),)
+    lines = draw(plain(series=series)).axes[0].get_lines()
+    assert [line.get_color() for line in lines] == [*PALETTE[:3], INK[0]]
+
+
+def test_band_has_the_colour_of_the_curve_before_it() -> None:
+    x, y = (0.0, 1.0), (1.0, 2.0)
+    series = (Series("a", x, y), Series("b", x, y, "points"), Series("spread of b", x, y, "band", y))
+    (band,) = draw(plain(series=series)).axes[0].collections
+    red, green, blue = (round(255 * part) for part in band.get_facecolor()[0][:3])
+    assert f"#{red:02X}{green:02X}{blue:02X}" == PALETTE[1]
+
+
+def test_bars_of_two_series_stand_beside_each_other() -> None:
+    x = (0.0, 1.0)
+    figure = plain(series=(Series("a", x, (1.0, 2.0), "bars"), Series("b", x, (2.0, 1.0), "bars")))
+    bars = sorted(draw(figure).axes[0].patches, key=lambda bar: bar.get_x())
+    assert len(bars) == 4
+    ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars]
+    assert all(left[1] < right[0] for left, right in zip(ends, ends[1:], strict=False))
+    assert [bar.get_height() for bar in bars] == [1.0, 2.0, 2.0, 1.0]
+
+
+def test_bars_on_a_logarithmic_axis_end_at_their_values() -> None:
+    figure = plain(series=(Series("a", (0.0, 1.0), (1e-16, 0.5), "bars"),), yscale="log")
+    axes = draw(figure).axes[0]
+    tops = [bar.get_y() + bar.get_height() for bar in axes.patches]
+    assert tops == pytest.approx([1e-16, 0.5], rel=1e-12)
+    assert axes.get_ylim()[0] < 1e-16
+    assert axes.get_ylim()[1] > 0.5
+
+
+def test_zero_on_a_logarithmic_axis_is_marked_and_not_left_out() -> None:
+    figure = plain(series=(Series("a", (0.0, 1.0, 2.0), (1e-16, 0.0, 1e-3), "points"),), yscale="log")
+    drawing = draw(figure)
+    marks = [line for line in drawing.axes[0].get_lines() if line.get_marker() == "v" and len(line.get_xdata())]
+    assert [list(mark.get_xdata()) for mark in marks] == [[1.0]]
+    assert "zero or less, below the axis" in {text.get_text() for text in texts(drawing)}
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.0), (-1.0, 0.0), (math.nan, math.inf), (1e308, 2.0)])
+def test_logarithmic_axis_without_positive_numbers_is_drawn(values: tuple[float, float]) -> None:
+    figure = plain(series=(Series("a", (0.0, 1.0), values, "points"),), xscale="log", yscale="log")
+    assert to_svg(draw(figure))
+
+
+numbers = st.floats(width=64)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(numbers, numbers, numbers), max_size=4),
+    st.sampled_from(["line", "dashed", "points", "bars", "band"]),
+    st.sampled_from(["linear", "log"]),
+    st.sampled_from(["linear", "log"]),
+)
+def test_no_number_breaks_a_figure(rows: list[tuple[float, ...]], style: Any, xscale: Any, yscale: Any) -> None:
+    x, y, y2 = (tuple(row[i] for row in rows) for i in range(3))
+    series = (Series("data", x, y, style, y2 if style == "band" else ()), Series("more", (1.0, 2.0), (1.0, 2.0)))
+    draw(plain(series=series, xscale=xscale, yscale=yscale)).draw_without_rendering()
+
+
+def test_figure_without_series_is_drawn() -> None:
+    assert to_svg(draw(plain(series=())))
+
+
+def test_clouds_of_many_points_stay_small() -> None:
+    many = tuple(math.sin(i) for i in range(20_000))
+    assert len(to_svg(draw(plain(series=(Series("cloud", many, many[::-1], "points"),))))) < 1_000_000

@@ -1,0 +1,73 @@
+"""The whole closure of what is installed with the package is pinned, at the version that is installed."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+def declared() -> Iterator[Requirement]:
+    """Everything that pyproject.toml asks for, extras included; the installed metadata may be older than the file."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for requirement in project["dependencies"]:
+        yield Requirement(requirement)
+    for extra in project["optional-dependencies"].values():
+        yield from map(Requirement, extra)
+
+
+def installed_closure(requirements: Iterator[Requirement]) -> dict[str, str]:
+    """Name -> version of every installed distribution that the requirements bring, directly or not."""
+    found: dict[str, str] = {}
+    seen: set[tuple[str, str]] = set()
+    open_ends = list(requirements)
+    while open_ends:
+        requirement = open_ends.pop()
+        try:
+            distribution = metadata.distribution(requirement.name)
+        except metadata.PackageNotFoundError:
+            continue  # an extra that is not installed
+        name = canonicalize_name(requirement.name)
+        found[name] = distribution.version
+        for extra in ["", *requirement.extras]:
+            if (name, extra) in seen:
+                continue
+            seen.add((name, extra))
+            further = map(Requirement, distribution.requires or [])
+            open_ends += [r for r in further if r.marker is None or r.marker.evaluate({"extra": extra})]
+    return found
+
+
+def test_every_installed_dependency_is_pinned_at_its_version() -> None:
+    pinned = pins()
+    wrong = {
+        f"{name}: installed {version}, pinned {pinned.get(name, 'not at all')}"
+        for name, version in installed_closure(declared()).items()
+        if pinned.get(name) != Version(version).public
+    }
+    assert wrong == set(), "run `make pin`, then `make test`"
+
+
+def test_the_walk_reaches_what_is_brought_indirectly() -> None:
+    closure = installed_closure(iter([Requirement("jax"), Requirement("mkdocstrings[python]"), Requirement("no-such")]))
+    assert {"jax", "jaxlib", "mkdocstrings-python"} <= closure.keys()
+    assert "no-such" not in closure
+
+
+def test_names_and_versions_only() -> None:
+    names = list(pins())
+    assert names == sorted(names)
+    assert all(name == canonicalize_name(name) for name in names)
+    assert pins()["torch"] == "2.13.0"

@@ -1,0 +1,62 @@
+"""The documentation builds without a warning, fetches nothing, and shows examples and theorems as they are meant."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# what a browser would fetch by itself; a link that is merely there to be followed is allowed
+FETCHED = re.compile(r"""<(?:script|img|link|iframe|source)[^>]*(?:src|href)=["']?(?:https?:)?//""")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_pages_fetch_nothing(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 10
+    assert [page.name for page in pages if FETCHED.search(page.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.slow
+def test_generated_pages_hold_their_sources(site: Path) -> None:
+    assert "push-forward" in (site / "glossary.html").read_text(encoding="utf-8")
+    assert 'id="castin2024"' in (site / "references.html").read_text(encoding="utf-8")
+    measures = (site / "api" / "measures.html").read_text(encoding="utf-8")
+    assert 'id="measureformer.Discrete.mean"' in measures
+    assert "&gt;&gt;&gt;" in measures
+    assert "ShapeError" in (site / "api" / "errors.html").read_text(encoding="utf-8")
+
+
+DOCSTRINGS = {
+    "a theorem": (
+        "Statement  for all mu:\n           it holds.\nRef        kim2021.",
+        "- **Statement** for all mu:\n  it holds.\n- **Ref** kim2021.",
+    ),
+    "an example": ("Two.\n\n>>> 1 + 1\n2\n\nEnd.", "Two.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nEnd."),
+    "a formula": ("Γ[mu](x) is `a[0](x)`", "Γ[mu]\\(x) is `a[0](x)`"),
+}
+
+
+@pytest.mark.parametrize("case", DOCSTRINGS)
+def test_docstrings_become_markdown(case: str) -> None:
+    spec = importlib.util.spec_from_file_location("_docstrings", ROOT / "tools" / "_docstrings.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    plain, expected = DOCSTRINGS[case]
+    assert module.markdown(plain) == expected

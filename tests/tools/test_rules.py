@@ -1,0 +1,206 @@
+"""Each rule says no to a planted violation, at the right line, and yes to its repaired twin and to this repository."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RULES = sorted(path.stem for path in (ROOT / "tools").glob("[a-z]*.py"))
+INIT = "src/measureformer/__init__.py"
+BIB = "@book{knuth1984,\n  author = {A},\n  title = {T},\n  year = {1984},\n}\n"
+
+
+def check(rule: str, root: Path) -> list[str]:
+    command = [sys.executable, str(ROOT / "tools" / f"{rule}.py"), str(root)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.stderr == ""
+    lines = ran.stdout.splitlines()
+    assert ran.returncode == (1 if lines else 0)
+    return lines
+
+
+def plant(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+def package(table: dict[str, list[str]], editors: str, **modules: str) -> dict[str, str]:
+    init = (
+        "import importlib\nfrom typing import TYPE_CHECKING\n"
+        f"_HOMES = {table!r}\n"
+        f"if TYPE_CHECKING:\n    {editors}\n"
+        "def __getattr__(name):\n"
+        "    homes = [home for home, names in _HOMES.items() if name in names]\n"
+        "    if not homes:\n        raise AttributeError(name)\n"
+        "    return getattr(importlib.import_module('measureformer.' + homes[0]), name)\n"
+    )
+    return {INIT: init, **{f"src/measureformer/{name}.py": text for name, text in modules.items()}}
+
+
+def one(module: str) -> dict[str, str]:
+    """A package with one public function `f` in the module `a`."""
+    return package({"a": ["f"]}, "from measureformer.a import f as f", a=module)
+
+
+def pinned(constraints: str) -> dict[str, str]:
+    project = '[project]\ndependencies = ["numpy>=2"]\n[project.optional-dependencies]\nx = ["torch==2.13.0"]\n'
+    return {"pyproject.toml": project, "constraints.txt": constraints}
+
+
+def imports(where: str, line: str) -> dict[str, str]:
+    return {INIT: '_HOMES = {"maps": ["Linear"]}\n', f"src/measureformer/{where}": f"\n{line}\n"}
+
+
+def comparing(body: str) -> dict[str, str]:
+    return {"tests/a/test_b.py": f"def test_c(a, b):\n{body}"}
+
+
+FINE = 'def f():\n    """Two.\n\n    >>> 1 + 1\n    2\n    """\n'
+LONG = "    pass\n" * 60
+DOCUMENTED = 'def f():\n    """A\n' + "    long\n" * 20 + '    docstring."""\n' + "    pass\n" * 59
+THEORY = 'def bound():\n    """A bound.\n\n    Statement  it holds.\n    Ref        {}\n    """\n'
+
+NO = {
+    "import: upwards": ("import_direction", imports("measures/a.py", "from measureformer.maps import b"), "a.py:2:"),
+    "import: relative": ("import_direction", imports("measures/a.py", "from ..maps import b"), "imports maps"),
+    "import: relative module": ("import_direction", imports("measures/a.py", "from .. import maps"), "imports maps"),
+    "import: sideways": ("import_direction", imports("maps/a.py", "import measureformer.transport"), "maps imports t"),
+    "import: attention": (
+        "import_direction",
+        imports("attention/a.py", "from ..measures import b"),
+        "imports measures",
+    ),
+    "import: in a function": (
+        "import_direction",
+        imports("numerics/a.py", "def f():\n    from measureformer.measures import b"),
+        "a.py:3:",
+    ),
+    "import: public name": ("import_direction", imports("measures/a.py", "from measureformer import Linear"), "maps"),
+    "import: attribute": (
+        "import_direction",
+        imports("measures/a.py", "import measureformer as mf\nmf.Linear"),
+        "a.py:3: measures imports maps",
+    ),
+    "import: by string": (
+        "import_direction",
+        imports("measures/a.py", "importlib.import_module('measureformer.maps.base')"),
+        "imports maps",
+    ),
+    "import: report": ("import_direction", imports("report/a.py", "from measureformer.maps import b"), "report may"),
+    "import: no place": ("import_direction", imports("novelty/a.py", ""), "novelty has no place"),
+    "names: unresolved": ("public_names", one("g = 1\n"), "f does not resolve"),
+    "names: no docstring": ("public_names", one("def f():\n    pass\n"), "f has no docstring"),
+    "names: signature as docstring": (
+        "public_names",
+        one("import dataclasses\n@dataclasses.dataclass\nclass f:\n    x: int\n"),
+        "f has no docstring",
+    ),
+    "names: no example": ("public_names", one('def f():\n    """Two."""\n'), "f has no example"),
+    "names: wrong example": (
+        "public_names",
+        one(FINE.replace("    2\n", "    3\n")),
+        "f has an example in f that fails",
+    ),
+    "names: not for editors": ("public_names", package({"a": ["f"]}, "pass", a=FINE), "not under TYPE_CHECKING"),
+    "names: editors only": ("public_names", package({}, "from measureformer.a import f", a=FINE), "not in _HOMES"),
+    "names: two places": (
+        "public_names",
+        package({"a": ["f"]}, "from measureformer.b import f", a=FINE),
+        "from a in _HOMES and from b",
+    ),
+    "references: no source": (
+        "references",
+        {"src/a.py": 'def bound():\n    """A bound.\n\n    Statement  it holds.\n    """\n'},
+        "a.py:2: bound has a statement without a source",
+    ),
+    "references: unknown key": ("references", {"src/a.py": THEORY.format("nobody1999, Theorem 1.")}, "nobody1999"),
+    "references: second key": (
+        "references",
+        {"src/a.py": THEORY.format("knuth1984, p. 3; nobody1999."), "src/measureformer/refs.bib": BIB},
+        "nobody1999",
+    ),
+    "references: colon": ("references", {"src/a.py": THEORY.replace("Ref ", "Ref:").format("a1999")}, "a line `Ref:`"),
+    "references: no key": ("references", {"src/a.py": THEORY.format("folklore.")}, "'folklore.'"),
+    "references: claim": ("references", {"src/a.py": 'claim = Claim(\n    reference="nobody1999")\n'}, "a.py:2:"),
+    "references: claim without": (
+        "references",
+        {"src/a.py": "claim = Claim(name='a')\n"},
+        "without a literal reference",
+    ),
+    "references: twice": ("references", {"src/measureformer/refs.bib": BIB + BIB}, "refs.bib:6: the key knuth1984"),
+    "references: no year": (
+        "references",
+        {"src/measureformer/refs.bib": BIB.replace("  year = {1984},\n", "")},
+        "has no year",
+    ),
+    "sizes: file": ("sizes", {"src/a.py": "\n" * 401}, "a.py:401: 401 lines"),
+    "sizes: test file": ("sizes", {"tests/a.py": "\n" * 601}, "601 lines"),
+    "sizes: function": ("sizes", {"tools/a.py": f"\ndef f():\n{LONG}"}, "a.py:2: f has 61 lines"),
+    "comparisons: allclose": ("bare_comparisons", comparing("    np.allclose(a, b)\n"), "test_b.py:2:"),
+    "comparisons: isclose": ("bare_comparisons", comparing("    isclose(a, b)\n"), "test_b.py:2:"),
+    "comparisons: ==": ("bare_comparisons", comparing("    a == b\n"), "`a == b`"),
+    "comparisons: and": ("bare_comparisons", comparing("    a.same_as(b) and a < b\n"), "asserts nothing"),
+    "comparisons: all": ("bare_comparisons", comparing("    for _ in a:\n        (a == b).all()\n"), "test_b.py:3:"),
+    "words: home": ("house_words", {"a.md": "see /ho" + "me/someone/a.txt"}, "a.md:1: a home folder"),
+    "words: local": ("house_words", {"a.txt": "\nfile:" + "///tmp/a"}, "a.txt:2:"),
+    "words: registry": ("house_words", {"a.toml": "https://py" + "pi.org/simple"}, "package registry"),
+    "pin: missing": ("pin", pinned("numpy==2.4.6\n"), "torch is not pinned"),
+    "pin: other version": ("pin", pinned("numpy==2.4.6\ntorch==2.12.0\n"), "pinned at 2.12.0, declared 2.13.0"),
+    "pin: local build": ("pin", pinned("numpy==2.4.6\ntorch==2.13.0+cpu\n"), "not name==version"),
+    "pin: address": ("pin", pinned("numpy @ https://example.org/n.whl\n"), "not name==version"),
+}
+
+YES = {
+    "import: down": (
+        "import_direction",
+        imports("maps/a.py", "from ..measures import b\nfrom measureformer import errors"),
+    ),
+    "import: itself": ("import_direction", imports("maps/a.py", "from measureformer import Linear\nfrom . import b")),
+    "import: version": ("import_direction", imports("numerics/a.py", "from measureformer import __version__")),
+    "import: others": ("import_direction", imports("errors.py", "import numpy.maps\nfrom measureformer_x import maps")),
+    "names": ("public_names", one(FINE)),
+    "names: exception": ("public_names", one('class f(Exception):\n    """No."""\n')),
+    "references": (
+        "references",
+        {"src/a.py": THEORY.format("knuth1984, p. 3.  Derived: here."), "src/measureformer/refs.bib": BIB},
+    ),
+    "sizes: docstring": ("sizes", {"src/a.py": DOCUMENTED}),
+    "comparisons": (
+        "bare_comparisons",
+        comparing(
+            "    assert a == b\n    c = a < b\n    assume(a < b)\n    with pytest.raises(TypeError):\n        a < b\n"
+        ),
+    ),
+    "words": ("house_words", {"a.md": "a/home/b, /rooted, profile://, the word home"}),
+    "pin": ("pin", pinned("# why\nnumpy==2.4.6\ntorch==2.13.0\n")),
+}
+
+
+@pytest.mark.parametrize("case", NO)
+def test_says_no_to_a_planted_violation(case: str, tmp_path: Path) -> None:
+    rule, files, expected = NO[case]
+    lines = check(rule, plant(tmp_path, files))
+    assert any(expected in line for line in lines), lines
+
+
+@pytest.mark.parametrize("case", YES)
+def test_says_yes_when_nothing_is_wrong(case: str, tmp_path: Path) -> None:
+    rule, files = YES[case]
+    assert check(rule, plant(tmp_path, files)) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_says_yes_to_this_repository(rule: str) -> None:
+    assert check(rule, ROOT) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_has_said_no(rule: str) -> None:
+    assert any(rule == planted for planted, _, _ in NO.values())

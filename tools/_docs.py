@@ -1,0 +1,98 @@
+"""Hook of MkDocs: pages that are made from files of the repository, so that nothing is kept twice.
+
+The reference has a page for each folder of the package that is home to a public name, with those names in the order of
+the table `_HOMES`; modules in `WHOLE` are shown with everything they define.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from measureformer.refs import references
+
+ROOT = Path(__file__).parent.parent
+# MkDocs loads this file by its path
+sys.path.insert(0, str(ROOT / "tools"))
+from _rules import homes, parse  # noqa: E402
+
+PACKAGE = ROOT / "src" / "measureformer"
+WHOLE = ("errors", "result")
+# what every error inherits is said once, at the base class
+WHOLE_OPTIONS = "{show_root_heading: false, inherited_members: false, show_if_no_docstring: false}"
+COPIED = {"glossary.md": "GLOSSARY.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+
+
+def on_config(config: Any) -> Any:
+    for entry in config["nav"]:
+        if "Reference" in entry:
+            entry["Reference"] = [{home.lstrip("_"): f"api/{home.lstrip('_')}.md"} for home in public()]
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    pages = {page: copied(source) for page, source in COPIED.items()}
+    pages["references.md"] = bibliography()
+    for home, names in public().items():
+        pages[f"api/{home.lstrip('_')}.md"] = reference_page(home, names)
+    for page, content in pages.items():
+        files.append(File.generated(config, page, content=content))
+    return files
+
+
+def copied(source: str) -> str:
+    """The text of a file of the root, with its links to other such files turned to their pages."""
+    text = (ROOT / source).read_text(encoding="utf-8")
+    for page, name in COPIED.items():
+        text = text.replace(f"]({name})", f"]({page})")
+    return text
+
+
+def public() -> dict[str, list[str]]:
+    """Home -> public names."""
+    found: dict[str, list[str]] = {}
+    for name, (home, _) in homes(parse(PACKAGE / "__init__.py")).items():
+        found.setdefault(home, []).append(name)
+    return found
+
+
+def reference_page(home: str, names: list[str]) -> str:
+    source = PACKAGE / f"{home}.py"
+    about = ast.get_docstring(parse(source if source.exists() else PACKAGE / home / "__init__.py")) or ""
+    title = f"# {home.lstrip('_')}\n\n"
+    if home in WHOLE:
+        return f"{title}::: measureformer.{home}\n    options: {WHOLE_OPTIONS}\n"
+    blocks, explained = [about], "^_"
+    for name in names:
+        blocks.append(f"::: measureformer.{name}\n    options: {{filters: ['!{explained}']}}")
+        if name.startswith("Abstract"):
+            # said once, and left out at the classes that follow
+            explained = "|".join(["^_", *(f"^{member}$" for member in members(home, name))])
+    return title + "\n\n".join(blocks) + "\n"
+
+
+def members(home: str, name: str) -> list[str]:
+    """The public methods and properties that the body of a class defines."""
+    nodes = (node for path in sorted((PACKAGE / home).glob("*.py")) for node in parse(path).body)
+    classes = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name)
+    defined = (item.name for node in classes for item in node.body if isinstance(item, ast.FunctionDef))
+    return [member for member in defined if not member.startswith("_")]
+
+
+def bibliography() -> str:
+    """The bibliography as a page, in the order of its keys, with an anchor for each."""
+    lines = [
+        "# References",
+        "",
+        "Keys are those that docstrings and claims name; `mf.cite(key)` gives the short form.",
+        "",
+    ]
+    for key, entry in sorted(references().items()):
+        *first, last = entry.authors
+        authors = f"{', '.join(first)} and {last}" if first else last
+        lines += [f"## {key}", "", f"{authors}: *{entry.title}*. {entry.venue}, {entry.year}.", ""]
+    return "\n".join(lines)
