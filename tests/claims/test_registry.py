@@ -110,7 +110,7 @@ def test_selection_by_name_glob_and_chapter(tmp_path: Path, monkeypatch: pytest.
     assert names("*-mu", "castin-2025-zeta") == ["furuya-2024-mu", "castin-2025-zeta"]
     assert names("second") == ["castin-2025-alpha", "castin-2025-zeta"]
     # each pattern must name something, also when another one does
-    with pytest.raises(UnknownClaimError, match="'secnd'.*second"):
+    with pytest.raises(UnknownClaimError, match=r"'secnd'.*second"):
         names("*-mu", "secnd")
 
 

@@ -20,6 +20,7 @@ from measureformer.errors import (
     DtypeError,
     NoClosedFormError,
     NotFiniteError,
+    NothingVisibleError,
     ShapeError,
     TimeError,
 )
@@ -62,6 +63,11 @@ class AbstractInContextMap(eqx.Module):
         """Whether it is a map on space–time: needs a `SpaceTime` and a time for every query."""
         return False
 
+    @property
+    def masks(self) -> bool:
+        """Whether an attention inside is causal, so that a query before all mass would see nothing."""
+        return False
+
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         """Whether x ↦ G(mu, x) is affine, so that it pushes Gaussians to Gaussians."""
         return False
@@ -82,6 +88,8 @@ class AbstractInContextMap(eqx.Module):
             y = _compiled(*cast((self, mu, x, t), self._dtype(mu, x)))
             return y[0] if single else y
         finite(x, "x")
+        if self.masks:
+            refuse_blind(mu, t)
         self.examine(mu, x, t)
         y = self._at_edge(mu, x, t)
         return on_device(y[0] if single else y)
@@ -98,6 +106,8 @@ class AbstractInContextMap(eqx.Module):
         if is_traced(self, mu):
             layer, moved = cast((self, mu), self._dtype(mu))
             return moved.with_points(_compiled(layer, moved, None, None))
+        if self.masks:
+            refuse_blind(mu, getattr(mu, "times", None))
         self.examine(mu, mu.points, getattr(mu, "times", None))
         return cast(mu, self._dtype(mu)).with_points(on_device(self._at_edge(mu, None, None)))
 
@@ -211,6 +221,19 @@ def no_closed_form(G: AbstractInContextMap, mu: AbstractMeasure, what: str = "va
         need="a closed form, and there is none",
         do="Take atoms first: mu.discretize(n), or mu.sample(key, n).",
     )
+
+
+def refuse_blind(mu: Any, t: Any) -> None:
+    """Refuse queries at times before all mass. Times are carried unchanged, so the first layer decides for all."""
+    first = np.asarray(mu.times)[np.asarray(mu.log_weights) > -np.inf].min()
+    blind = np.asarray(t) < first
+    if blind.any():
+        i = int(blind.argmax())
+        raise NothingVisibleError(
+            got=f"query {i} at time {float(np.asarray(t)[i]):g}, before the first mass at {float(first):g}",
+            need="an atom with time ≤ the query's",
+            do="Ask at a later time, or add an earlier token.",
+        )
 
 
 def _queries(mu: Any, x: Any, t: Any) -> tuple[Any, Any, bool]:

@@ -7,10 +7,9 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import NothingVisibleError, OptionError
+from measureformer.errors import OptionError
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.compose import AbstractWrapper
 from measureformer.measures import AbstractGaussianLike, Prefixes
@@ -39,6 +38,10 @@ class Causal(AbstractWrapper):
     def needs_time(self) -> bool:
         return True
 
+    @property
+    def masks(self) -> bool:
+        return True
+
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
         return self.map.evaluate(_seen(mu), x, t)
 
@@ -47,19 +50,6 @@ class Causal(AbstractWrapper):
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return False
-
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
-        times, mass = np.asarray(mu.times), np.asarray(mu.log_weights)
-        first = times[mass > -np.inf].min()
-        blind = np.asarray(t) < first
-        if blind.any():
-            i = int(blind.argmax())
-            raise NothingVisibleError(
-                got=f"query {i} at time {float(np.asarray(t)[i]):g}, before the first mass at {float(first):g}",
-                need="an atom with time ≤ the query's",
-                do="Ask at a later time, or add an earlier token.",
-            )
-        self.map.examine(mu, x, t)
 
 
 def _seen(mu: Any) -> Prefixes:
@@ -114,7 +104,7 @@ class Sinusoidal(eqx.Module):
         self.dim = dim
         self.length = scalar(length, "length")
 
-    def __call__(self, t: Array) -> Array:
+    def __call__(self, t: Any) -> Array:
         t = jnp.asarray(t)
         powers = jnp.arange(0, self.dim, 2).astype(t.dtype) / self.dim
         angles = t[:, None] * self.length.astype(t.dtype) * 10_000.0 ** -powers[None, :]

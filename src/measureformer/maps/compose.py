@@ -69,6 +69,10 @@ class Compose(AbstractInContextMap):
     def needs_time(self) -> bool:
         return any(G.needs_time for G in self.maps)
 
+    @property
+    def masks(self) -> bool:
+        return any(G.masks for G in self.maps)
+
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
         *later, first = self.maps
         for G in reversed(later):
@@ -137,6 +141,10 @@ class Sum(AbstractInContextMap):
     def needs_time(self) -> bool:
         return self.first.needs_time or self.second.needs_time
 
+    @property
+    def masks(self) -> bool:
+        return self.first.masks or self.second.masks
+
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
         return self.first.evaluate(mu, x, t) + self.second.evaluate(mu, x, t)
 
@@ -173,6 +181,10 @@ class AbstractWrapper(AbstractInContextMap):
     @property
     def needs_time(self) -> bool:
         return self.map.needs_time
+
+    @property
+    def masks(self) -> bool:
+        return self.map.masks
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return self.map.affine_on(mu)

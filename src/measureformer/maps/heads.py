@@ -54,11 +54,13 @@ class AbstractHeads(AbstractInContextMap):
     @classmethod
     def random(cls, key: Any, dim: int, *, heads: int = 1, head_dim: int | None = None, **settings: Any) -> Self:
         """Gaussian heads from R^dim to itself, scaled so that logits and values of unit tokens are of order 1."""
-        k = head_dim if head_dim is not None else max(1, dim // heads)
-        if min(dim, heads, k) < 1:
+        if min(dim, heads, 1 if head_dim is None else head_dim) < 1:
             raise OptionError(
-                got=f"dim = {dim}, heads = {heads}, head_dim = {k}", need="positive integers", do="Pass sizes ≥ 1."
+                got=f"dim = {dim}, heads = {heads}, head_dim = {head_dim}",
+                need="positive integers",
+                do="Pass sizes ≥ 1; without head_dim the heads share the dimension.",
             )
+        k = max(1, dim // heads) if head_dim is None else head_dim
         draws = normal(key, (4, heads, k, dim))
         Q, K, V = draws[:3] / math.sqrt(dim)
         return cls(Q, K, V, draws[3].transpose(0, 2, 1) / math.sqrt(heads * k), **settings)

@@ -5,13 +5,23 @@ import abc
 import math
 from typing import Any, Self
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from equinox import AbstractVar
 from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, ShapeError, TracedError
 from measureformer.measures.base import AbstractMeasure
-from measureformer.numerics.arrays import floats, is_traced, namespace, on_device
+from measureformer.numerics.arrays import (
+    cast,
+    common_dtype,
+    floats,
+    is_traced,
+    namespace,
+    on_device,
+    positive_int,
+)
 from measureformer.numerics.random import uniform
 
 
@@ -97,11 +107,16 @@ class AbstractAtomic(AbstractMeasure):
 
     def sample(self, key: Any, n: int) -> Self:
         """The empirical measure of n independent draws (mass 1)."""
+        n = positive_int(n, "n")
         draws = uniform(key, n)
         xp = namespace(self, draws)
-        cumulative = xp.cumsum(host(self.probabilities()))
-        # the first atom whose cumulative mass exceeds u has positive mass, wherever the passive tokens stand
-        drawn = xp.searchsorted(cumulative / cumulative[-1], draws.astype(cumulative.dtype), side="right")
+        # in the precision of the draws: rounded to float32 a draw can be 1, and lie beyond the last atom
+        mass = host(self.probabilities()).astype(draws.dtype)
+        # the first atom whose cumulative mass exceeds u has positive mass, wherever the passive tokens stand; compiled
+        # sums are taken in pairs, so there a passive token must be told that it adds nothing
+        cumulative = xp.where(mass > 0, xp.cumsum(mass), xp.zeros_like(mass))
+        cumulative = np.maximum.accumulate(cumulative) if xp is np else jax.lax.cummax(cumulative)
+        drawn = xp.searchsorted(cumulative / cumulative[-1], draws, side="right")
         return self.rows(drawn).with_log_weights(on_device(np.full(n, -math.log(n), self.log_weights.dtype)))
 
     def compact(self) -> Self:
@@ -133,12 +148,12 @@ def host(array: Any) -> Any:
     return array if is_traced(array) else np.asarray(array)
 
 
-def concrete(measure: AbstractMeasure, what: str) -> None:
+def concrete(tree: Any, what: str) -> None:
     """Refuse tracers in functions whose result depends on values in its shape or its type."""
-    if is_traced(measure):
+    if is_traced(tree):
         raise TracedError(
-            got=f"{what} on a traced measure (inside jit, grad or vmap)",
-            need="concrete arrays, because the number of atoms of the answer depends on their values",
+            got=f"{what} on traced arrays (inside jit, grad or vmap)",
+            need="concrete arrays, because the shape or the type of the answer depends on their values",
             do=f"Call {what} before or after the transformed function.",
         )
 
@@ -153,6 +168,7 @@ def meet(mu: AbstractMeasure, nu: AbstractMeasure) -> None:
 
 
 def integrated(mu: AbstractAtomic, values: Any) -> Array:
+    exact = not hasattr(values, "dtype") or not np.issubdtype(values.dtype, np.inexact)
     values = floats(values, "f(points)")
     if values.ndim not in (1, 2) or values.shape[0] != mu.n:
         raise ShapeError(
@@ -161,9 +177,12 @@ def integrated(mu: AbstractAtomic, values: Any) -> Array:
             do="f takes the whole (n, d) array of points and returns one row per point.",
         )
     weights = mu.weights
-    if is_traced(values, weights):
-        return weights @ values
+    # Booleans, integers and lists carry no wish for a precision
+    weights, values = cast((weights, values), weights.dtype if exact else common_dtype(weights, values))
     # a value at a passive token must not spoil the integral by 0 · inf
+    if is_traced(values, weights):
+        felt = (weights > 0).reshape(-1, *[1] * (values.ndim - 1))
+        return weights @ jnp.where(felt, values, jnp.zeros_like(values))
     values, weights = np.asarray(values), np.asarray(weights)
     return on_device(weights[weights > 0] @ values[weights > 0])
 

@@ -9,7 +9,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from measureformer.errors import NegativeWeightError
-from measureformer.numerics.arrays import floats, is_traced, namespace
+from measureformer.numerics.arrays import default_float, floats, is_traced, namespace
 
 
 class AbstractMeasure(eqx.Module):
@@ -65,16 +65,23 @@ class AbstractMeasure(eqx.Module):
     def __mul__(self, factor: Any) -> Self:
         if isinstance(factor, AbstractMeasure):
             return NotImplemented
-        number = floats(factor, "factor")
-        if number.ndim != 0 or (not is_traced(number) and not 0 < float(number) < float("inf")):
-            raise NegativeWeightError(
-                got=f"the factor {factor!r}",
-                need="one positive finite number",
-                do="Measures form a cone: scale by c > 0, and leave an atom out instead of giving it mass 0 this way.",
-            )
-        return self.reweighted(namespace(number).log(number))
+        return self.reweighted(_log_positive(factor, "factor"))
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: Any) -> Self:
-        return self * (1.0 / divisor)
+        if isinstance(divisor, AbstractMeasure):
+            return NotImplemented
+        return self.reweighted(-_log_positive(divisor, "divisor"))
+
+
+def _log_positive(value: Any, name: str) -> Any:
+    """The logarithm of one positive finite number, in the default precision whatever the number came in."""
+    number = floats(value, name)
+    if number.ndim != 0 or (not is_traced(number) and not 0 < float(number) < float("inf")):
+        raise NegativeWeightError(
+            got=f"the {name} {value!r}",
+            need="one positive finite number",
+            do="Measures form a cone: scale by c > 0, and leave an atom out instead of giving it mass 0 this way.",
+        )
+    return namespace(number).log(number.astype(default_float()))

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import EmptyMeasureError, NegativeWeightError, ShapeError, ZeroMassError
 from measureformer.measures.atomic import AbstractAtomic, concrete, host, integrated, meet
-from measureformer.numerics.arrays import finite, floats, is_traced, namespace, on_device, owned, shaped
+from measureformer.measures.base import AbstractMeasure
+from measureformer.numerics.arrays import (
+    cast,
+    common_dtype,
+    finite,
+    floats,
+    is_traced,
+    namespace,
+    on_device,
+    owned,
+    shaped,
+)
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+
+Measure = TypeVar("Measure", bound=AbstractMeasure)
 
 
 class Discrete(AbstractAtomic):
@@ -43,7 +57,8 @@ class Discrete(AbstractAtomic):
     def weighted(points: Any, weights: Any) -> Discrete:
         """The measure with mass `weights[i]` at `points[i]`; weights are non-negative, and not all zero."""
         points = checked_points(points)
-        return Discrete(owned(points), checked_log_weights(weights, points))
+        log_weights = checked_log_weights(weights, points)
+        return Discrete(cast(owned(points), log_weights.dtype), log_weights)
 
     @staticmethod
     def dirac(x: Any) -> Discrete:
@@ -57,7 +72,8 @@ class Discrete(AbstractAtomic):
         return Discrete(self.points, log_weights)
 
     def rows(self, index: Any) -> Discrete:
-        return Discrete(on_device(host(self.points)[index]), on_device(host(self.log_weights)[index]))
+        xp = namespace(self, index)
+        return Discrete(*(on_device(xp.asarray(entry)[index]) for entry in (self.points, self.log_weights)))
 
     def padded(self, size: int | None = None) -> Discrete:
         concrete(self, "padded")
@@ -73,17 +89,21 @@ class Discrete(AbstractAtomic):
 
     def push(self, T: Callable[[Float[Array, "n d"]], Any]) -> Discrete:
         """The push-forward T♯mu by a function of an (n, d) array of points, with values (n, e)."""
-        return self.with_points(owned(pushed_points(self, T(self.points))))
+        pushed = self.with_points(owned(pushed_points(self, T(self.points))))
+        return cast(pushed, common_dtype(pushed))
 
     def __add__(self, other: Discrete) -> Discrete:
         if not isinstance(other, Discrete):
             return NotImplemented
         meet(self, other)
-        xp = namespace(self, other)
-        return Discrete(
-            on_device(xp.concatenate([self.points, other.points])),
-            on_device(xp.concatenate([self.log_weights, other.log_weights])),
-        )
+        return joined(self, other)
+
+
+def joined(mu: Measure, nu: Measure) -> Measure:
+    """The arrays of two measures of one kind, one after the other, in their common precision."""
+    xp = namespace(mu, nu)
+    pair = cast((mu, nu), common_dtype(mu, nu))
+    return jax.tree.map(lambda one, other: on_device(xp.concatenate([one, other])), *pair)
 
 
 def checked_points(points: Any) -> Any:
@@ -108,8 +128,8 @@ def checked_log_weights(weights: Any, points: Any) -> Array:
     """Logarithms of non-negative weights, in the dtype of the points unless the weights are wider."""
     as_given = weights
     weights = shaped(floats(weights, "weights"), "weights", "n")
-    if not hasattr(as_given, "dtype"):
-        weights = weights.astype(points.dtype)  # a Python list carries no wish for a precision
+    # a Python list carries no wish for a precision
+    weights = cast(weights, common_dtype(weights, points) if hasattr(as_given, "dtype") else points.dtype)
     if weights.shape[0] != points.shape[0]:
         raise ShapeError(
             got=f"{weights.shape[0]} weights for {points.shape[0]} points",
@@ -119,7 +139,7 @@ def checked_log_weights(weights: Any, points: Any) -> Array:
     finite(weights, "weights")
     if not is_traced(weights):
         _check_signs(np.asarray(weights))
-    xp = namespace(weights)
+    xp, weights = namespace(weights), host(weights)
     # at weight 0 the derivative through the logarithm is set to 0 instead of NaN
     positive = weights > 0
     log = xp.log(xp.where(positive, weights, xp.ones_like(weights)))

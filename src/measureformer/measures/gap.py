@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from measureformer.errors import NegativeWeightError, TooManyAtomsError
+from measureformer.measures.atomic import concrete
 from measureformer.numerics.arrays import finite, floats, shaped
 
 LARGEST = 20
@@ -26,6 +27,7 @@ def subset_sum_gap(weights: Any) -> float:
     >>> round(7 * mf.subset_sum_gap([1 / 7, 2 / 7, 4 / 7]), 12), mf.subset_sum_gap([0.5, 0.5])
     (1.0, 0.0)
     """
+    concrete(weights, "subset_sum_gap")
     entries = np.asarray(shaped(floats(weights, "weights"), "weights", "n"), np.float64)
     finite(entries, "weights")
     if len(entries) > LARGEST:

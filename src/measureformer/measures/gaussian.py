@@ -7,11 +7,13 @@ import math
 from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import DimensionMismatchError, NoClosedFormError, NotPositiveSemidefiniteError, OptionError
+from measureformer.errors import DimensionMismatchError, NoClosedFormError, NotPositiveSemidefiniteError, ShapeError
 from measureformer.measures.atomic import concrete, host
 from measureformer.measures.base import AbstractMeasure
 from measureformer.measures.discrete import Discrete
@@ -24,9 +26,11 @@ from measureformer.numerics.arrays import (
     namespace,
     on_device,
     owned,
+    positive_int,
     scalar,
     shaped,
 )
+from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.random import normal
 from measureformer.numerics.roots import psd_root
 
@@ -34,18 +38,40 @@ from measureformer.numerics.roots import psd_root
 class AbstractGaussianLike(AbstractMeasure):
     """A Gaussian or a finite mixture of Gaussians: what can be tilted by e^{⟨a,y⟩ − yᵀHy/2} in closed form."""
 
-    @abc.abstractmethod
-    def tilt(
-        self, a: Float[Array, "m d"], H: Float[Array, "d d"] | None = None
-    ) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
+    def tilt(self, a: Any, H: Any = None) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
         """log Z(a) and the tilted mean, for Z(a) = ∫ e^{⟨a,y⟩ − yᵀHy/2} dmu(y) of the normalised measure.
 
-        The tilted mean is ∫ y e^{⟨a,y⟩ − yᵀHy/2} dmu(y) / Z(a): softmax without H, L2 attention with H = 2KᵀK.
+        The tilted mean is ∫ y e^{⟨a,y⟩ − yᵀHy/2} dmu(y) / Z(a): softmax without H, L2 attention with H = 2KᵀK. `a` is
+        (m, d), one tilt per row; H is positive semidefinite, which is checked on concrete arrays only.
         """
+        a = shaped(floats(a, "a"), "a", "m d")
+        if a.shape[1] != self.dim or a.shape[0] == 0:
+            raise DimensionMismatchError(
+                got=f"a of shape {a.shape} for a measure on R^{self.dim}",
+                need=f"(m, {self.dim}), not empty",
+                do="One tilt per row: add an axis with a[None] for a single one.",
+            )
+        finite(a, "a")
+        if H is not None:
+            H = checked_covariances(shaped(floats(H, "H"), "H", "d d"), self.dim, "H")
+        dtype = common_dtype(self, a, H)
+        if is_traced(self, a, H):
+            measure, a, H = cast((self, a, H), dtype)
+            return measure.tilted(a, H)
+        count = a.shape[0]
+        with jax.ensure_compile_time_eval():
+            log_z, means = map(np.asarray, _compiled_tilted(*cast((self, pad_rows(a, bucket(count)), H), dtype)))
+        return on_device(log_z[:count]), on_device(means[:count])
 
     @abc.abstractmethod
-    def push_affine(self, B: Float[Array, "e d"], b: Float[Array, " e"]) -> Self:
-        """The image under y ↦ B y + b: of the same kind."""
+    def tilted(
+        self, a: Float[Array, "m d"], H: Float[Array, "d d"] | None
+    ) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
+        """The formula behind `tilt`: pure JAX, called under `jit`."""
+
+    @abc.abstractmethod
+    def push_affine(self, B: Any, b: Any) -> Self:
+        """The image under y ↦ B y + b, B of shape (e, d) and b of shape (e,): of the same kind."""
 
     @abc.abstractmethod
     def discretize(self, n: int) -> Discrete:
@@ -89,6 +115,8 @@ class Gaussian(AbstractGaussianLike):
 
     def __init__(self, mean: Any, cov: Any, *, log_mass: Any = 0.0) -> None:
         mean = shaped(floats(mean, "mean"), "mean", "d")
+        if mean.shape[0] == 0:
+            raise ShapeError(got="a mean of shape (0,)", need="dimension d ≥ 1", do="Pass a mean with d ≥ 1 entries.")
         cov = checked_covariances(shaped(floats(cov, "cov"), "cov", "d d"), mean.shape[0])
         finite(mean, "mean")
         dtype = common_dtype(mean, cov)
@@ -117,7 +145,7 @@ class Gaussian(AbstractGaussianLike):
         log_mass = host(self.log_weight) + host(log_factor).astype(self.log_weight.dtype)
         return Gaussian(self.center, self.cov, log_mass=log_mass)
 
-    def tilt(self, a: Float[Array, "m d"], H: Float[Array, "d d"] | None = None) -> tuple[Array, Array]:
+    def tilted(self, a: Float[Array, "m d"], H: Float[Array, "d d"] | None) -> tuple[Array, Array]:
         """Without H: mean m + Σa, log Z = ⟨a,m⟩ + aᵀΣa/2. With H: the same for what e^{−yᵀHy/2} leaves."""
         if H is None:
             moved = a @ self.cov
@@ -130,18 +158,10 @@ class Gaussian(AbstractGaussianLike):
         log_left = -0.5 * jnp.linalg.slogdet(system)[1] - 0.5 * (self.center @ H @ shrunk)
         return log_left + a @ shrunk + 0.5 * jnp.sum(a * moved, axis=1), shrunk + moved
 
-    def push_affine(self, B: Float[Array, "e d"], b: Float[Array, " e"]) -> Gaussian:
+    def push_affine(self, B: Any, b: Any) -> Gaussian:
         """N(Bm + b, BΣBᵀ)."""
-        B, b = floats(B, "B"), floats(b, "b")
-        if B.ndim != 2 or B.shape[1] != self.dim or b.shape != B.shape[:1]:
-            raise DimensionMismatchError(
-                got=f"B of shape {B.shape} and b of shape {b.shape} for a Gaussian on R^{self.dim}",
-                need=f"(e, {self.dim}) and (e,)",
-                do="B acts on columns: the image of y is B @ y + b.",
-            )
-        B, b, mean, cov = (host(array) for array in (B, b, self.center, self.cov))
-        cov = B @ cov @ B.T
-        return Gaussian(B @ mean + b, 0.5 * (cov + cov.T), log_mass=self.log_weight)
+        means, covs = affine_images(B, b, host(self.center)[None], host(self.cov)[None])
+        return Gaussian(means[0], covs[0], log_mass=self.log_weight)
 
     def root(self) -> Float[Array, "d d"]:
         """The symmetric square root of the covariance."""
@@ -149,7 +169,7 @@ class Gaussian(AbstractGaussianLike):
 
     def sample(self, key: Any, n: int) -> Discrete:
         """The empirical measure of n independent draws (mass 1)."""
-        noise = normal(key, (n, self.dim)).astype(self.center.dtype)
+        noise = normal(key, (positive_int(n, "n"), self.dim)).astype(self.center.dtype)
         if is_traced(self, noise):
             return Discrete.uniform(self.center + noise @ self.root())
         return Discrete.uniform(np.asarray(self.center) + noise @ np.asarray(self.root()))
@@ -176,28 +196,52 @@ class Gaussian(AbstractGaussianLike):
         return GaussianMixture.of(self) + other
 
 
-def checked_covariances(cov: Any, dim: int) -> Any:
+@eqx.filter_jit
+def _compiled_tilted(mu: AbstractGaussianLike, a: Any, H: Any) -> tuple[Array, Array]:
+    return mu.tilted(a, H)
+
+
+def affine_images(B: Any, b: Any, means: Any, covs: Any) -> tuple[Any, Any]:
+    """B m_c + b and B Σ_c Bᵀ for each of the means (c, d) and covariances (c, d, d)."""
+    B, b, dim = floats(B, "B"), floats(b, "b"), means.shape[1]
+    if B.ndim != 2 or B.shape[0] == 0 or B.shape[1] != dim or b.shape != B.shape[:1]:
+        raise DimensionMismatchError(
+            got=f"B of shape {B.shape} and b of shape {b.shape} for a measure on R^{dim}",
+            need=f"(e, {dim}) and (e,), e ≥ 1",
+            do="B acts on columns: the image of y is B @ y + b.",
+        )
+    finite(B, "B")
+    finite(b, "b")
+    B, b, means, covs = cast((host(B), host(b), means, covs), common_dtype(B, b, means, covs))
+    images = B @ covs @ B.T
+    return means @ B.T + b, 0.5 * (images + images.swapaxes(-1, -2))
+
+
+def checked_covariances(cov: Any, dim: int, name: str = "cov") -> Any:
     """Refuse covariances (…, d, d) of the wrong shape, asymmetric ones and those with clearly negative eigenvalues."""
     if cov.shape[-2:] != (dim, dim):
         raise DimensionMismatchError(
-            got=f"a covariance of shape {cov.shape[-2:]} for a mean in R^{dim}",
-            need=f"({dim}, {dim})",
+            got=f"{name} of shape {cov.shape} on R^{dim}",
+            need=f"matrices ({dim}, {dim})",
             do="Pass the full matrix; for a diagonal one use np.diag(variances).",
         )
-    finite(cov, "cov")
+    finite(cov, name)
     if is_traced(cov):
         return cov
     matrix = np.asarray(cov)
-    size = max(float(np.abs(matrix).max()), np.finfo(matrix.dtype).tiny)
-    slack = 1e3 * dim * np.finfo(matrix.dtype).eps * size
-    if np.abs(matrix - np.swapaxes(matrix, -1, -2)).max() > slack:
+    # each matrix by its own size: a large component must not excuse a small one
+    slack = 1e3 * dim * np.finfo(matrix.dtype).eps * np.abs(matrix).max(axis=(-1, -2))
+    skew = np.abs(matrix - np.swapaxes(matrix, -1, -2)).max(axis=(-1, -2))
+    if (skew > slack).any():
         raise NotPositiveSemidefiniteError(
-            got="a covariance that is not symmetric", need="cov == cov.T", do="Symmetrise it: (cov + cov.T) / 2."
+            got=f"{name} that is not symmetric: it differs from its transpose by {float(skew.max()):.3g}",
+            need=f"{name} == {name}.T",
+            do=f"Symmetrise it: ({name} + {name}.T) / 2.",
         )
-    least = float(np.linalg.eigvalsh(matrix).min())
-    if least < -slack:
+    least = np.linalg.eigvalsh(matrix)[..., 0]
+    if (least < -slack).any():
         raise NotPositiveSemidefiniteError(
-            got=f"a covariance with eigenvalue {least:.3g}",
+            got=f"{name} with eigenvalue {float(least.min()):.3g}",
             need="eigenvalues ≥ 0 (zero is allowed)",
             do="Check the matrix, or clip its eigenvalues at 0.",
         )
@@ -208,8 +252,7 @@ def normal_points(n: int, dim: int) -> np.ndarray:
     """n deterministic points that follow the standard normal law on R^dim."""
     from scipy.special import ndtri
 
-    if n < 1:
-        raise OptionError(got=f"n = {n}", need="at least one atom", do="Pass n ≥ 1; powers of 2 fill space best.")
+    n = positive_int(n, "n")
     if dim == 1:
         return ndtri((np.arange(n) + 0.5) / n)[:, None]
     from scipy.stats import qmc

@@ -10,12 +10,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import OptionError, ShapeError
+from measureformer.errors import OptionError, ShapeError, ZeroMassError
 from measureformer.measures.atomic import concrete, host, meet
-from measureformer.measures.discrete import Discrete, checked_log_weights, checked_points
-from measureformer.measures.gaussian import AbstractGaussianLike, Gaussian, checked_covariances
-from measureformer.numerics.arrays import cast, common_dtype, floats, namespace, on_device, owned, prng_key, shaped
-from measureformer.numerics.random import normal
+from measureformer.measures.discrete import Discrete, checked_log_weights, checked_points, joined
+from measureformer.measures.gaussian import AbstractGaussianLike, Gaussian, affine_images, checked_covariances
+from measureformer.numerics.arrays import (
+    cast,
+    common_dtype,
+    floats,
+    is_traced,
+    namespace,
+    on_device,
+    owned,
+    positive_int,
+    shaped,
+)
+from measureformer.numerics.random import normal, two_keys
+from measureformer.numerics.roots import psd_root
 
 
 class GaussianMixture(AbstractGaussianLike):
@@ -79,35 +90,40 @@ class GaussianMixture(AbstractGaussianLike):
     def reweighted(self, log_factor: Any) -> GaussianMixture:
         return _mixture(self.components().reweighted(log_factor).log_weights, self.means, self.covs)
 
-    def tilt(self, a: Float[Array, "m d"], H: Float[Array, "d d"] | None = None) -> tuple[Array, Array]:
+    def tilted(self, a: Float[Array, "m d"], H: Float[Array, "d d"] | None) -> tuple[Array, Array]:
         """Each component tilts by itself, and its weight by its own normaliser."""
 
         def one(mean: Array, cov: Array) -> tuple[Array, Array]:
-            return Gaussian(mean, cov).tilt(a, H)
+            return Gaussian(mean, cov).tilted(a, H)
 
         log_z, means = jax.vmap(one)(self.means, self.covs)
         log_z = log_z + (self.log_weights - self.log_mass)[:, None]
         shares = jax.nn.softmax(log_z, axis=0)
         return jax.nn.logsumexp(log_z, axis=0), jnp.einsum("cm,cmd->md", shares, means)
 
-    def push_affine(self, B: Float[Array, "e d"], b: Float[Array, " e"]) -> GaussianMixture:
+    def push_affine(self, B: Any, b: Any) -> GaussianMixture:
         """Component-wise N(B m_c + b, B Σ_c Bᵀ)."""
-        pushed = [self.component(c).push_affine(B, b) for c in range(self.means.shape[0])]
-        xp = namespace(self, B, b)
-        means, covs = xp.stack([g.center for g in pushed]), xp.stack([g.cov for g in pushed])
-        return _mixture(self.log_weights, on_device(means), on_device(covs))
+        means, covs = affine_images(B, b, host(self.means), host(self.covs))
+        return _mixture(cast(self.log_weights, means.dtype), on_device(means), on_device(covs))
 
     def component(self, c: int) -> Gaussian:
-        """The c-th component with its weight as mass."""
-        return Gaussian(host(self.means)[c], host(self.covs)[c], log_mass=host(self.log_weights)[c])
+        """The c-th component with its weight as mass; one of weight zero is refused."""
+        log_weight = host(self.log_weights)[c]
+        if not is_traced(log_weight) and log_weight == -np.inf:
+            raise ZeroMassError(
+                got=f"component {c}, which has weight 0",
+                need="positive mass",
+                do="Its law is Gaussian(mu.means[c], mu.covs[c]).",
+            )
+        return Gaussian(host(self.means)[c], host(self.covs)[c], log_mass=log_weight)
 
     def sample(self, key: Any, n: int) -> Discrete:
         """The empirical measure of n independent draws (mass 1)."""
-        which, noise = jax.random.split(prng_key(key))
+        which, noise = two_keys(key)
         count = self.means.shape[0]
         labels = Discrete(on_device(np.arange(count, dtype=self.means.dtype)[:, None]), self.log_weights)
         xp = namespace(self, key)
-        roots = xp.stack([self.component(c).root() for c in range(count)])
+        roots = xp.stack([psd_root(on_device(host(self.covs)[c])) for c in range(count)])
         drawn = xp.asarray(labels.sample(which, n).points)[:, 0].astype(int)
         steps = normal(noise, (n, self.dim)).astype(self.means.dtype)
         moved = xp.einsum("nij,nj->ni", roots[drawn], steps)
@@ -116,19 +132,21 @@ class GaussianMixture(AbstractGaussianLike):
     def discretize(self, n: int) -> Discrete:
         """n atoms in all: each component gets its share of them, and keeps its exact weight."""
         concrete(self, "discretize")
-        shares = np.asarray(self.components().probabilities()) * n
-        counts = np.maximum(np.floor(shares).astype(int), shares > 0)
-        if counts.sum() > n:
-            counts = np.maximum(counts - 1, shares > 0)
-        if counts.sum() > n:
+        shares = np.asarray(self.components().probabilities()) * positive_int(n, "n")
+        active = int((shares > 0).sum())
+        if n < active:
             raise OptionError(
-                got=f"n = {n} atoms for {len(counts)} components",
+                got=f"n = {n} atoms for {active} components",
                 need="at least one atom per component",
-                do=f"Pass n ≥ {int((shares > 0).sum())}.",
+                do=f"Pass n ≥ {active}.",
             )
+        counts = np.maximum(np.floor(shares).astype(int), shares > 0)
         # largest remainders get the atoms that rounding down left over
-        for c in np.argsort(-(shares - counts))[: n - counts.sum()]:
+        for c in np.argsort(counts - shares)[: max(n - counts.sum(), 0)]:
             counts[c] += 1
+        # and those with most to spare give up what light components got too much
+        while counts.sum() > n:
+            counts[np.argmax(np.where(counts > 1, counts - shares, -np.inf))] -= 1
         parts = [self.component(c).discretize(int(k)) for c, k in enumerate(counts) if k > 0]
         total = parts[0]
         for part in parts[1:]:
@@ -152,16 +170,7 @@ class GaussianMixture(AbstractGaussianLike):
         meet(self, other)
         second = GaussianMixture.of(other) if isinstance(other, Gaussian) else other
         assert isinstance(second, GaussianMixture)  # the only other kind
-        return _mixture(
-            *(
-                on_device(namespace(self, other).concatenate(pair))
-                for pair in zip(_leaves(self), _leaves(second), strict=True)
-            )
-        )
-
-
-def _leaves(mixture: GaussianMixture) -> tuple[Array, Array, Array]:
-    return mixture.log_weights, mixture.means, mixture.covs
+        return joined(self, second)
 
 
 def _mixture(log_weights: Array, means: Array, covs: Array) -> GaussianMixture:

@@ -10,16 +10,28 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import ShapeError
+from measureformer.errors import NothingVisibleError, ShapeError
 from measureformer.measures.atomic import AbstractAtomic, concrete, integrated, meet
 from measureformer.measures.discrete import (
     Discrete,
     checked_log_weights,
     checked_points,
+    joined,
     pushed_points,
     uniform_log_weights,
 )
-from measureformer.numerics.arrays import cast, finite, floats, is_traced, namespace, on_device, owned, shaped
+from measureformer.numerics.arrays import (
+    cast,
+    common_dtype,
+    finite,
+    floats,
+    is_traced,
+    namespace,
+    on_device,
+    owned,
+    scalar,
+    shaped,
+)
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
 
 
@@ -48,7 +60,9 @@ class SpaceTime(AbstractAtomic):
     def weighted(points: Any, times: Any, weights: Any) -> SpaceTime:
         """Mass `weights[i]` at (points[i], times[i])."""
         points = checked_points(points)
-        return SpaceTime(owned(points), checked_times(times, points), checked_log_weights(weights, points))
+        log_weights = checked_log_weights(weights, points)
+        points = cast(owned(points), log_weights.dtype)
+        return SpaceTime(points, checked_times(times, points), log_weights)
 
     @staticmethod
     def sequence(points: Any) -> SpaceTime:
@@ -63,7 +77,17 @@ class SpaceTime(AbstractAtomic):
     def until(self, t: float) -> Discrete:
         """What a query at time t sees: the atoms with times ≤ t, as a measure on space (not normalised)."""
         concrete(self, "until")
-        return self.rows(np.flatnonzero(np.asarray(self.times) <= t)).space()
+        # in the dtype of the times: 0.1 in float64 lies before 0.1 in float32
+        latest = np.asarray(cast(scalar(t, "t"), self.times.dtype))
+        seen, massive = np.asarray(self.times) <= latest, np.asarray(self.log_weights) > -math.inf
+        if not (seen & massive).any():
+            first = float(np.asarray(self.times)[massive].min())
+            raise NothingVisibleError(
+                got=f"t = {float(latest):g}, before the first mass at {first:g}",
+                need="an atom with mass and time ≤ t",
+                do="Ask at a later time, or add an earlier token.",
+            )
+        return self.rows(np.flatnonzero(seen)).space()
 
     def with_points(self, points: Any) -> SpaceTime:
         return SpaceTime(points, self.times, self.log_weights)
@@ -91,17 +115,14 @@ class SpaceTime(AbstractAtomic):
 
     def push(self, T: Callable[[Float[Array, "n d"], Float[Array, " n"]], Any]) -> SpaceTime:
         """The image under (x, t) ↦ (T(x, t), t): time is carried, never changed."""
-        return self.with_points(owned(pushed_points(self, T(self.points, self.times))))
+        pushed = self.with_points(owned(pushed_points(self, T(self.points, self.times))))
+        return cast(pushed, common_dtype(pushed))
 
     def __add__(self, other: SpaceTime) -> SpaceTime:
         if not isinstance(other, SpaceTime):
             return NotImplemented
         meet(self, other)
-        xp = namespace(self, other)
-        pairs = zip(
-            (self.points, self.times, self.log_weights), (other.points, other.times, other.log_weights), strict=True
-        )
-        return SpaceTime(*(on_device(xp.concatenate(pair)) for pair in pairs))
+        return joined(self, other)
 
 
 class Prefixes(AbstractAtomic):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array
 
-from measureformer.errors import DtypeError, NotFiniteError, ShapeError
+from measureformer.errors import DtypeError, NotFiniteError, OptionError, ShapeError
 
 Tree = TypeVar("Tree")
 
@@ -32,9 +33,12 @@ def namespace(*trees: Any) -> ModuleType:
 def floats(value: Any, name: str) -> Any:
     """`value` as a floating-point array: lists and integers become the default float, half precision becomes float32.
 
-    A tracer or a JAX array stays one; everything else is a NumPy array, so that no device operation is needed yet.
+    A tracer stays one, a list that holds tracers becomes one, and a JAX array of such a type stays as it is; everything
+    else is a NumPy array, so that no device operation is needed yet.
     """
-    default = np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
+    default = default_float()
+    if isinstance(value, (list, tuple)) and is_traced(value):
+        value = jnp.asarray(value)
     if isinstance(value, jax.Array):
         dtype = value.dtype
     else:
@@ -59,7 +63,30 @@ def floats(value: Any, name: str) -> Any:
             need="real numbers",
             do=f"Pass a list, NumPy array or JAX array of floats or integers as {name}.",
         )
-    return value if value.dtype == wanted else value.astype(wanted)
+    if value.dtype == wanted:
+        return value
+    # eager JAX would compile the conversion for every new shape
+    return (value if is_traced(value) else np.asarray(value)).astype(wanted)
+
+
+def default_float() -> np.dtype[Any]:
+    """float64, or float32 where 64-bit support is switched off."""
+    return np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
+
+
+def positive_int(value: Any, name: str) -> int:
+    """Refuse a number of things that is not a whole number ≥ 1."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise DtypeError(
+            got=f"{name} = {value!r} of type {type(value).__name__}",
+            need="a whole number",
+            do=f"Pass {name} as an int.",
+        ) from None
+    if number < 1:
+        raise OptionError(got=f"{name} = {number}", need="at least 1", do=f"Pass {name} ≥ 1.")
+    return number
 
 
 def finite(value: Any, name: str) -> None:
@@ -90,12 +117,16 @@ def shaped(value: Any, name: str, axes: str) -> Any:
 
 def owned(value: Any) -> Array:
     """A JAX array of the user's numbers that a later write into the user's array cannot change."""
-    return value if isinstance(value, jax.Array) else jax.device_put(np.array(value))
+    return value if isinstance(value, jax.Array) else on_device(np.array(value))
 
 
 def on_device(value: Any) -> Array:
     """A NumPy array handed to JAX; tracers and JAX arrays pass through. (`jnp.asarray` compiles for each shape.)"""
-    return value if isinstance(value, jax.Array) else jax.device_put(value)
+    if isinstance(value, jax.Array):
+        return value
+    # inside somebody's jit, what is concrete stays concrete: a measure that the function closes over
+    with jax.ensure_compile_time_eval():
+        return jax.device_put(value)
 
 
 def common_dtype(*trees: Any) -> np.dtype[Any]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from measureformer.errors import OptionError
+
 
 def bucket(n: int) -> int:
     """The smallest bucket that holds n rows: 16·2^k up to 1024, then steps of at most 12.5 %.
@@ -28,6 +30,12 @@ def pad_rows(array: Any, size: int) -> np.ndarray:
     rows = np.asarray(array)
     if len(rows) == size:
         return rows
+    if size < len(rows):
+        raise OptionError(
+            got=f"size = {size} for {len(rows)} rows",
+            need="a size that holds them",
+            do="Padding only appends: leave the size out for the smallest bucket that fits.",
+        )
     return np.concatenate([rows, np.broadcast_to(rows[:1], (size - len(rows), *rows.shape[1:]))])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -17,14 +18,28 @@ from measureformer.numerics.buckets import bucket
 def normal(key: Any, shape: tuple[int, ...]) -> Any:
     """Standard normal numbers: NumPy for a concrete key, a tracer for a traced one."""
     count = math.prod(shape)
-    drawn = _normal(prng_key(key), bucket(count))
-    return (drawn if is_traced(drawn) else np.asarray(drawn))[:count].reshape(shape)
+    return _first(_normal, prng_key(key), count).reshape(shape)
 
 
 def uniform(key: Any, n: int) -> Any:
     """Numbers in [0, 1): NumPy for a concrete key, a tracer for a traced one."""
-    drawn = _uniform(prng_key(key), bucket(n))
-    return (drawn if is_traced(drawn) else np.asarray(drawn))[:n]
+    return _first(_uniform, prng_key(key), n)
+
+
+def two_keys(key: Any) -> tuple[Array, Array]:
+    """Two independent keys, concrete if the given one is."""
+    if is_traced(prng_key(key)):
+        return tuple(jax.random.split(key))
+    with jax.ensure_compile_time_eval():
+        return tuple(jax.random.split(key))
+
+
+def _first(draw: Callable[[Array, int], Array], key: Array, n: int) -> Any:
+    if is_traced(key):
+        return draw(key, bucket(n))[:n]
+    # inside somebody's jit, what is drawn with a concrete key is concrete
+    with jax.ensure_compile_time_eval():
+        return np.asarray(draw(key, bucket(n)))[:n]
 
 
 @eqx.filter_jit

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from measureformer.numerics.arrays import is_traced, namespace, on_device
 
-@jax.custom_jvp
+
 def psd_root(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """The symmetric square root of a positive semidefinite matrix; tiny negative eigenvalues count as zero.
 
     Its derivative X solves S X + X S = dM. Automatic differentiation of `eigh` divides by differences of eigenvalues
     and gives NaN for the identity matrix; the sums of roots that stand here vanish only on the common kernel.
     """
-    values, vectors = jnp.linalg.eigh(matrix)
-    return (vectors * jnp.sqrt(jnp.maximum(values, 0))) @ vectors.T
+    return _traced_root(matrix) if is_traced(matrix) else on_device(_root(namespace(matrix), matrix))
 
 
-@psd_root.defjvp
+def _root(xp: ModuleType, matrix: Any) -> Any:
+    values, vectors = xp.linalg.eigh(matrix)
+    return (vectors * xp.sqrt(xp.maximum(values, 0))) @ vectors.T
+
+
+@jax.custom_jvp
+def _traced_root(matrix: Array) -> Array:
+    return _root(jnp, matrix)
+
+
+@_traced_root.defjvp
 def _psd_root_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (matrix,), (tangent,) = primals, tangents
     values, vectors = jnp.linalg.eigh(matrix)

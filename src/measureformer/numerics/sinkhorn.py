@@ -47,12 +47,13 @@ def sinkhorn_potentials(
         return g - centred(cols(rows(g)))
 
     def solve(defect: Softmin, start: Array) -> tuple[Array, Array]:
-        return _iterate(defect, start, tol, max_iterations)
+        # an atom without mass follows the others and must not decide when they are done
+        return _iterate(defect, start, weights > 0, tol, max_iterations)
 
     def tangent_solve(linear: Softmin, right: Array) -> Array:
         def neumann(linear: Softmin, right: Array) -> Array:
             # the derivative of cols∘rows is a product of two Markov operators: its powers decay off the constants
-            return _iterate(lambda x: linear(x) - right, right, tol, max_iterations)[0]
+            return _iterate(lambda x: linear(x) - right, right, jnp.full(right.shape, True), tol, max_iterations)[0]
 
         return jax.lax.custom_linear_solve(linear, right, neumann, transpose_solve=neumann)
 
@@ -63,8 +64,8 @@ def sinkhorn_potentials(
     return Potentials(f, g, jax.lax.stop_gradient(residual), steps)
 
 
-def _iterate(defect: Softmin, start: Array, tol: float, max_iterations: int) -> tuple[Array, Array]:
-    """x ← x − defect(x) until the defect is below `tol` everywhere."""
+def _iterate(defect: Softmin, start: Array, counted: Array, tol: float, max_iterations: int) -> tuple[Array, Array]:
+    """x ← x − defect(x) until the defect is below `tol` at all counted entries."""
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         _, size, step = state
@@ -73,7 +74,7 @@ def _iterate(defect: Softmin, start: Array, tol: float, max_iterations: int) -> 
     def advance(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         x, _, step = state
         change = defect(x)
-        return x - change, jnp.max(jnp.abs(change)), step + 1
+        return x - change, jnp.max(jnp.abs(change), where=counted, initial=0), step + 1
 
     # the count is a float because `custom_root` cannot carry an integer next to a differentiable root
     infinite, none = jnp.asarray(jnp.inf, start.dtype), jnp.asarray(0, start.dtype)

@@ -27,9 +27,12 @@ INK = ("#1A1A1A", "#767676")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 _WIDTH, _HEIGHT = 5.0, 3.1
+_ROW = 0.17
+"""Height of a row of text in inches; `_HEIGHT` has room for title, numbers, label and two rows of legend."""
+_USUAL_ROWS = 5
 _LEADING = 1.2
-_LARGEST = 1e290
-"""Beyond this the arithmetic of axis limits overflows."""
+_LEAST, _LARGEST = 1e-100, 1e100
+"""Sizes of numbers that are drawn; beyond them the arithmetic of axis limits overflows."""
 
 _STYLE: dict[str, Any] = {
     # all come with Matplotlib: the figure is the same on every machine
@@ -102,8 +105,9 @@ class _Ink:
 def _style() -> Generator[None, None, None]:
     matplotlib = cast(Any, importlib.import_module("matplotlib"))
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-        # a character that no font has is drawn as a box, which is answer enough
+        # a character that no font has is drawn as a box, and a number that has no place is not drawn: answer enough
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        warnings.filterwarnings("ignore", category=RuntimeWarning, module="matplotlib")
         yield
 
 
@@ -134,26 +138,49 @@ def draw(figure: Figure) -> Any:
         if absent:
             handles.append(_zero_mark(axes, [], INK[1])[0])
             labels.append("zero or less, below the axis")
-        _write_words(axes, figure)
+        rows = _write_words(axes, figure)
         if len(labels) > 1:
-            _write_legend(drawing, handles, labels)
+            rows += _write_legend(drawing, handles, labels)
+        # words take room of their own and not that of the data
+        drawing.set_figheight(_HEIGHT + _ROW * max(0, rows - _USUAL_ROWS))
         return drawing
 
 
 def _set_scale(axes: Any, axis: str, scale: Scale, values: Sequence[float]) -> None:
     """A logarithmic axis needs a positive number; without one the axis stays linear."""
-    if scale == "log" and any(0 < value < _LARGEST for value in values):
+    if scale == "log" and any(_LEAST <= value <= _LARGEST for value in values):
         getattr(axes, f"set_{axis}scale")("log", nonpositive="mask")
 
 
 def _drawable(values: Sequence[float]) -> list[float]:
-    return [value if abs(value) < _LARGEST else math.nan for value in values]
+    """The same numbers, with zero for those that are too small and not-a-number for those that are too large."""
+    return [math.nan if not abs(v) <= _LARGEST else v if abs(v) >= _LEAST else 0.0 for v in values]
+
+
+def _positive(values: Sequence[float], scale: str) -> list[float]:
+    """On a logarithmic axis the numbers that have no place on it become not-a-number, which is not drawn."""
+    return [v if v > 0 or scale != "log" else math.nan for v in _drawable(values)]
+
+
+def _decade_below(values: Sequence[float]) -> float:
+    """The power of ten that leaves the least positive number visible above it; zero if there is none."""
+    positive = [value for value in _drawable(values) if value > 0]
+    return 10.0 ** (math.floor(math.log10(min(positive))) - 1) if positive else 0.0
+
+
+def _band(axes: Any, series: Series, color: str) -> Any:
+    edges = (*series.y, *series.y2)
+    # an edge at zero reaches down to where the axis ends
+    floor = _decade_below(edges) if axes.get_yscale() == "log" else -math.inf
+    x = _positive(series.x, axes.get_xscale())
+    low, high = ([max(v, floor) for v in _drawable(edge)] for edge in (series.y, series.y2))
+    return axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0, zorder=1.5)
 
 
 def _curve(axes: Any, series: Series, color: str, marker: str) -> Any:
-    x, y = _drawable(series.x), _drawable(series.y)
     if series.style == "band":
-        return axes.fill_between(x, y, _drawable(series.y2), color=color, alpha=0.2, linewidth=0, zorder=1.5)
+        return _band(axes, series, color)
+    x, y = _positive(series.x, axes.get_xscale()), _positive(series.y, axes.get_yscale())
     if series.style == "points":
         # thousands of markers as vectors make a file that no viewer opens gladly
         many = len(x) > 3000
@@ -174,7 +201,7 @@ class _Bars:
     log: bool
 
     def width(self) -> float:
-        places = sorted({x for series in self.series for x in series.x if abs(x) < _LARGEST})
+        places = sorted({x for series in self.series for x in _drawable(series.x) if x == x})
         return 0.72 * min((b - a for a, b in pairwise(places)), default=1.0) / len(self.series)
 
     def places(self, series: Series) -> list[float]:
@@ -182,20 +209,19 @@ class _Bars:
         return [x + (index - (len(self.series) - 1) / 2) * self.width() for x in _drawable(series.x)]
 
     def foot(self) -> float:
-        """On a logarithmic axis no foot is natural: the decade below the smallest bar leaves all of them visible."""
-        positive = [y for series in self.series for y in series.y if 0 < y < _LARGEST]
-        return 10.0 ** (math.floor(math.log10(min(positive))) - 1) if self.log and positive else 0.0
+        """On a logarithmic axis no foot is natural; this one leaves all bars visible."""
+        return _decade_below([y for series in self.series for y in series.y]) if self.log else 0.0
 
     def draw(self, axes: Any, series: Series, color: str) -> Any:
         foot = self.foot()
-        tops = [y if y > 0 or not self.log else math.nan for y in _drawable(series.y)]
+        tops = _positive(series.y, axes.get_yscale())
         style = {"width": 0.92 * self.width(), "color": color, "linewidth": 0, "zorder": 2}
         return axes.bar(self.places(series), [top - foot for top in tops], bottom=foot, **style)
 
 
 def _mark_absent(axes: Any, series: Series, x: Sequence[float], color: str) -> list[Any]:
     """On a logarithmic axis zero has no place: mark it at the edge instead of leaving it out."""
-    at = [place for place, y in zip(x, series.y, strict=True) if y <= 0]
+    at = [place for place, y in zip(x, _drawable(series.y), strict=True) if y <= 0]
     if not at or axes.get_yscale() != "log" or series.style == "band":
         return []
     return _zero_mark(axes, at, color)
@@ -208,36 +234,38 @@ def _zero_mark(axes: Any, at: Sequence[float], color: str) -> list[Any]:
     return marks
 
 
-def _write_words(axes: Any, figure: Figure) -> None:
-    for put, text, width in (
-        (axes.set_title, figure.title, 64),
-        (axes.set_xlabel, figure.xlabel, 64),
-        (axes.set_ylabel, figure.ylabel, 34),
-    ):
-        put(_wrapped(text, width), parse_math=False, linespacing=_LEADING)
-    if figure.xticks:
-        _name_positions(axes, figure.xticks)
+def _write_words(axes: Any, figure: Figure) -> int:
+    """Title, labels and names of positions; returns the rows of text above and below the axes."""
+    title, xlabel = _wrapped(figure.title, 64), _wrapped(figure.xlabel, 64)
+    style = {"parse_math": False, "linespacing": _LEADING}
+    axes.set_title(title, **style)
+    axes.set_xlabel(xlabel, **style)
+    axes.set_ylabel(_wrapped(figure.ylabel, 32), **style)
+    names = _name_positions(axes, figure.xticks) if figure.xticks else 1
+    return names + sum(text.count("\n") + 1 for text in (title, xlabel))
 
 
-def _name_positions(axes: Any, names: Sequence[str]) -> None:
+def _name_positions(axes: Any, names: Sequence[str]) -> int:
     """Names below the positions 0, 1, …, line by line: Matplotlib would not put several lines on common baselines."""
     rows = [_wrapped(name, max(6, 66 // len(names)), lines=3).split("\n") for name in names]
     axes.set_xticks(range(len(rows)), [lines[0] for lines in rows], parse_math=False, va="baseline")
     axes.tick_params(axis="x", length=0, pad=11)
     axes.grid(visible=False, axis="x")
-    axes.xaxis.labelpad += 11 * (max(map(len, rows)) - 1)
+    most = max(map(len, rows))
+    axes.xaxis.labelpad += 11 * (most - 1)
     style = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "ha": "center", "fontsize": 9}
     for place, lines in enumerate(rows):
         for i, line in enumerate(lines[1:], start=2):
             axes.annotate(line, (place, 0), xytext=(0, -11 * i), parse_math=False, annotation_clip=False, **style)
+    return most
 
 
 def _wrapped(text: str, width: int, lines: int = 2) -> str:
     return "\n".join(textwrap.wrap(one_line(text), width, max_lines=lines, placeholder=" …"))
 
 
-def _write_legend(drawing: Any, handles: list[Any], labels: list[str]) -> None:
-    """Below the axes, where it cannot cover data."""
+def _write_legend(drawing: Any, handles: list[Any], labels: list[str]) -> int:
+    """Below the axes, where it cannot cover data; returns its rows of text."""
     names = [_wrapped(label, 60) for label in labels]
     longest = max(len(line) for name in names for line in name.split("\n"))
     columns = max(1, min(len(names), 84 // (longest + 8)))
@@ -248,6 +276,7 @@ def _write_legend(drawing: Any, handles: list[Any], labels: list[str]) -> None:
         text.set_parse_math(False)
         text.set_text(name)
         text.set_linespacing(_LEADING)
+    return math.ceil(len(names) / columns) * (1 + max(name.count("\n") for name in names))
 
 
 def to_svg(drawing: Any) -> bytes:

@@ -1,0 +1,315 @@
+"""The commands: what they print, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import measureformer as mf
+from measureformer.cli import PACKAGE_VARIABLE, app
+from planting import FAILS, HOLDS, INTERRUPTS, RAISES, UNSURE, claim_source, plant, runs
+
+Command = Callable[..., Result]
+FIGURE = 'return Outcome((Check("x", 0.0, high=1.0),), Figure("T", "x", "y", (Series("s", (0.0, 1.0), (0.0, 1.0)),)))'
+TREE = {
+    "first/good.py": claim_source("castin-2025-good", FIGURE),
+    "first/other.py": claim_source("castin-2025-other"),
+    "second/bad.py": claim_source("furuya-2024-bad", FAILS),
+    "second/blind.py": claim_source("furuya-2024-blind", HOLDS, HOLDS),
+    "second/unsure.py": claim_source("furuya-2024-unsure", UNSURE),
+    "third/broken.py": claim_source("kim-2021-broken", RAISES),
+}
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with `TREE` as the claims."""
+    monkeypatch.setenv(PACKAGE_VARIABLE, plant(tmp_path, monkeypatch, TREE))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), prog_name="measureformer", catch_exceptions=False)
+
+
+def program(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command as its users start it."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "NO_COLOR")}
+    return subprocess.run(
+        [sys.executable, "-m", "measureformer", *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env=kept | environment,
+        timeout=120,
+    )
+
+
+def test_without_arguments_it_says_what_to_type_next() -> None:
+    done = command()
+    assert done.exit_code == 0
+    for words in ("a function of a measure and a point", "measureformer claims", "measureformer atlas --quick"):
+        assert words in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_lists_the_commands(option: str) -> None:
+    done = command(option)
+    assert done.exit_code == 0
+    for word in ("claims", "check", "atlas", "version"):
+        assert word in done.stdout
+
+
+def test_unknown_commands_and_options_are_refused() -> None:
+    assert command("atlsa").exit_code == 2
+    assert command("check", "--no-such-option").exit_code == 2
+    assert command("check").exit_code == 2
+
+
+@pytest.mark.usefixtures("planted")
+def test_claims_are_listed_one_per_line() -> None:
+    done = command("claims")
+    assert done.exit_code == 0
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [row[:2] for row in rows][:3] == [
+        ["castin-2025-good", "first"],
+        ["castin-2025-other", "first"],
+        ["furuya-2024-bad", "second"],
+    ]
+    assert rows[0][2:] == ["A planted claim", "castin2025, Section 3"]
+
+
+@pytest.mark.usefixtures("planted")
+def test_claims_as_json() -> None:
+    entries = json.loads(command("claims", "--json").stdout)
+    assert len(entries) == len(TREE)
+    assert entries[0]["name"] == "castin-2025-good"
+    assert entries[0]["statement"] == "Every x is small."
+
+
+@pytest.mark.parametrize(
+    ("names", "code", "word"),
+    [
+        (["castin-2025-good"], 0, "holds"),
+        (["castin-2025-good", "castin-2025-other"], 0, "holds"),
+        (["furuya-2024-bad"], 1, "violated"),
+        (["furuya-2024-blind"], 1, "control passed"),
+        (["furuya-2024-unsure"], 1, "inconclusive"),
+        (["castin-2025-good", "furuya-2024-bad"], 1, "holds"),
+    ],
+)
+@pytest.mark.usefixtures("planted")
+def test_exit_code_of_check_tells_whether_all_pass(names: list[str], code: int, word: str) -> None:
+    done = command("check", *names)
+    assert done.exit_code == code
+    assert done.stdout.startswith(f"{word}  {names[0]}")
+    for name in names:
+        assert f"measureformer check {name} --seed 0 --quick" in done.stdout
+
+
+@pytest.mark.usefixtures("planted")
+def test_check_says_what_was_measured() -> None:
+    out = command("check", "castin-2025-other").stdout
+    assert "difference: 0.25, claimed ≤ 1, margin 0.75" in out
+    assert "difference: 2, claimed ≤ 1, margin −1" in out
+    assert "control: x is large" in out
+
+
+@pytest.mark.usefixtures("planted")
+def test_check_as_json_can_be_read_back() -> None:
+    done = command("check", "castin-2025-good", "furuya-2024-bad", "--json", "--seed", "4", "--full")
+    assert done.exit_code == 1
+    results = [mf.Result.from_json(json.dumps(entry)) for entry in json.loads(done.stdout)]
+    assert [(r.claim, r.seed, r.preset, r.passes) for r in results] == [
+        ("castin-2025-good", 4, "full", True),
+        ("furuya-2024-bad", 4, "full", False),
+    ]
+
+
+@pytest.mark.usefixtures("planted")
+def test_claim_that_raises_is_shown_with_its_traceback_and_the_others_run() -> None:
+    done = command("check", "kim-2021-broken", "castin-2025-good")
+    assert done.exit_code == 1
+    assert "broken.py" in done.stderr
+    assert "ValueError in the experiment of claim kim-2021-broken: the matrix is singular" in done.stderr
+    assert done.stdout.startswith("holds  castin-2025-good")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["check", "castin-2025-god"], "castin-2025-good"),
+        (["check", "castin-2025-good", "nonsense"], "'nonsense'"),
+        (["check", "castin-2025-good", "--seed", "-1"], "seed -1"),
+        (["atlas", "--only", "secnd"], "second"),
+        (["atlas", "--only", "../../etc/passwd"], "measureformer claims"),
+        (["atlas", "--jobs", "0"], "0 jobs"),
+        (["atlas", "--quick", "--out", "file"], "--out"),
+    ],
+)
+def test_refusals_are_one_sentence_and_exit_code_2(planted: Path, arguments: list[str], words: str) -> None:
+    (planted / "file").write_text("in the way")
+    done = command(*arguments)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("measureformer: got ")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (planted / "atlas").exists()
+
+
+def test_atlas_writes_a_page_and_says_where(planted: Path) -> None:
+    done = command("atlas", "--quick", "--only", "first")
+    assert done.exit_code == 0
+    assert "[1/2] holds           castin-2025-good" in done.stdout
+    assert "2 of 2 claims pass." in done.stdout
+    assert f"The page is {Path('atlas') / 'index.html'}" in done.stdout
+    assert "Next: " in done.stdout
+    made = sorted(str(path.relative_to(planted / "atlas")) for path in (planted / "atlas").rglob("*.*"))
+    assert made == [
+        "figures/castin-2025-good.pdf",
+        "figures/castin-2025-good.svg",
+        "index.html",
+        "results/castin-2025-good.json",
+        "results/castin-2025-other.json",
+    ]
+
+
+def test_atlas_goes_on_where_it_was(planted: Path) -> None:
+    command("atlas", "--quick", "--only", "castin-2025-good", "--out", "here")
+    done = command("atlas", "--quick", "--only", "castin-*", "--out", "here")
+    assert "castin-2025-good  (reused)" in done.stdout
+    assert runs(planted, os.environ[PACKAGE_VARIABLE], "first/good") == 1
+    assert runs(planted, os.environ[PACKAGE_VARIABLE], "first/other") == 1
+    command("atlas", "--quick", "--only", "castin-*", "--out", "here", "--fresh")
+    assert runs(planted, os.environ[PACKAGE_VARIABLE], "first/good") == 2
+
+
+def test_page_keeps_what_was_not_asked_for(planted: Path) -> None:
+    command("atlas", "--quick", "--only", "castin-2025-good")
+    command("atlas", "--quick", "--only", "castin-2025-other")
+    page = (planted / "atlas" / "index.html").read_text(encoding="utf-8")
+    assert 'id="castin-2025-good"' in page
+    assert 'id="castin-2025-other"' in page
+    # a result of another seed is not that of this atlas
+    command("atlas", "--quick", "--only", "castin-2025-other", "--seed", "1")
+    page = (planted / "atlas" / "index.html").read_text(encoding="utf-8")
+    assert 'id="castin-2025-good"' not in page
+
+
+def test_atlas_with_trouble_ends_with_1_and_names_it(planted: Path) -> None:
+    done = command("atlas", "--quick")
+    assert done.exit_code == 1
+    assert "2 of 6 claims pass." in done.stdout
+    for words in (
+        "violated        furuya-2024-bad",
+        "control passed  furuya-2024-blind",
+        "inconclusive    furuya-2024-u",
+    ):
+        assert words in done.stdout
+    assert "raised" in done.stdout
+    assert "the matrix is singular" in done.stderr
+    page = (planted / "atlas" / "index.html").read_text(encoding="utf-8")
+    assert "kim-2021-broken" in page
+    assert "the matrix is singular" in page
+    # stored verdicts count as much as new ones
+    assert command("atlas", "--quick", "--only", "furuya-2024-bad").exit_code == 1
+
+
+def test_interrupted_atlas_writes_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = {
+        "first/a.py": claim_source("castin-2025-a"),
+        "first/b.py": claim_source("castin-2025-b", INTERRUPTS),
+        "first/c.py": claim_source("castin-2025-c"),
+    }
+    monkeypatch.setenv(PACKAGE_VARIABLE, plant(tmp_path, monkeypatch, tree))
+    done = command("atlas", "--quick", "--out", str(tmp_path / "atlas"))
+    assert done.exit_code == 130
+    assert "left to run: castin-2025-b, castin-2025-c" in done.stderr
+    page = (tmp_path / "atlas" / "index.html").read_text(encoding="utf-8")
+    assert 'id="castin-2025-a"' in page
+    assert "castin-2025-c" in page
+    checked = command("check", "castin-2025-b")
+    assert checked.exit_code == 130
+    assert checked.stderr.startswith("Interrupted")
+    assert "Traceback" not in checked.stderr
+
+
+def test_version_names_what_results_depend_on() -> None:
+    done = command("version")
+    assert done.exit_code == 0
+    assert done.stdout.split()[:2] == ["measureformer", mf.__version__]
+    assert {line.split()[0] for line in done.stdout.splitlines()} == {
+        "measureformer",
+        "python",
+        "jax",
+        "numpy",
+        "machine",
+    }
+
+
+def test_program_prints_no_control_codes_into_a_pipe(planted: Path) -> None:
+    package = os.environ[PACKAGE_VARIABLE]
+    done = program("atlas", "--quick", PYTHONPATH=os.pathsep.join([str(planted), *sys.path]), TERM="xterm-256color")
+    assert done.returncode == 1, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "2 of 6 claims pass." in done.stdout
+    assert package not in done.stdout.splitlines()[-1]
+
+
+def test_program_survives_a_terminal_that_knows_ascii_only(planted: Path) -> None:
+    path = os.pathsep.join([str(planted), *sys.path])
+    done = program("check", "castin-2025-other", PYTHONPATH=path, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 0, done.stderr
+    assert "claimed ? 1" in done.stdout
+
+
+def test_program_ends_quietly_when_its_reader_leaves(planted: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(planted), *sys.path])}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "measureformer", "claims", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert child.stdout
+    assert child.stderr
+    child.stdout.close()
+    err = child.stderr.read()
+    child.stderr.close()
+    child.wait(timeout=60)
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import measureformer",
+        "import measureformer.cli",
+        "import measureformer as mf; mf.Result, mf.cite('kim2021'), mf.Claim, dir(mf)",
+    ],
+)
+def test_light_imports_load_no_heavy_library(line: str) -> None:
+    heavy = ("jax", "scipy", "matplotlib", "equinox", "joblib", "numpy")
+    check = f"import sys; {line}; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_help_and_introduction_load_no_heavy_library() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from measureformer.cli import app;"
+        "[CliRunner().invoke(app, line) for line in (['--help'], [], ['atlas', '--help'], ['version'])];"
+        "print([name for name in ('jax', 'scipy', 'matplotlib', 'numpy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
