@@ -104,9 +104,15 @@ def claims(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON li
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("name", "chapter", "title", "reference", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for row in rows:
-        table.add_row(*(Text(_one_line(cell)) for cell in row))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    # names are there to be copied: the other columns give way
+    table.add_column("name", no_wrap=True)
+    table.add_column("title", overflow="fold")
+    table.add_column("reference", overflow="fold")
+    for i, (name, chapter, title, reference) in enumerate(rows):
+        if i == 0 or chapter != rows[i - 1][1]:
+            table.add_row(Text(chapter, style="bold"))
+        table.add_row(*(Text(_one_line(cell)) for cell in (name, title, reference)))
     Console().print(table)
 
 

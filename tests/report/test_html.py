@@ -178,7 +178,7 @@ def test_cards_are_grouped_by_chapter_and_listed() -> None:
     assert [card["id"] for card in found.all("article")] == ["castin-2025-a", "castin-2025-c", "furuya-2024-b"]
     assert [h["id"] for h in found.all("h2")] == ["chapter-0", "chapter-1"]
     links = [a["href"] for a in found.all("a") if a["href"].startswith("#")]
-    assert links == ["#castin-2025-a", "#castin-2025-c", "#furuya-2024-b"]
+    assert links == ["#chapter-0", "#castin-2025-a", "#chapter-1", "#castin-2025-c", "#furuya-2024-b"]
 
 
 def test_summary_counts_every_status() -> None:

@@ -189,8 +189,7 @@ def _curve(axes: Any, series: Series, color: str, marker: str) -> Any:
         return axes.plot(x, y, color=color, zorder=3, rasterized=many, **style)[0]
     if series.style == "dashed":
         return axes.plot(x, y, color=color, zorder=2.5, linestyle=(0, (4, 2.2)))[0]
-    # a line through few points shows where it was measured
-    return axes.plot(x, y, color=color, zorder=2, marker=marker if len(x) <= 12 else "")[0]
+    return axes.plot(x, y, color=color, zorder=2)[0]
 
 
 @dataclass(frozen=True)
@@ -240,7 +239,7 @@ def _write_words(axes: Any, figure: Figure) -> int:
     style = {"parse_math": False, "linespacing": _LEADING}
     axes.set_title(title, **style)
     axes.set_xlabel(xlabel, **style)
-    axes.set_ylabel(_wrapped(figure.ylabel, 32), **style)
+    axes.set_ylabel(_wrapped(figure.ylabel, 38), **style)
     names = _name_positions(axes, figure.xticks) if figure.xticks else 1
     return names + sum(text.count("\n") + 1 for text in (title, xlabel))
 

@@ -24,19 +24,17 @@ def page(
     results: Sequence[Result], *, figures: Mapping[str, bytes], stored: Set[str], missing: Mapping[str, str]
 ) -> str:
     """The whole page. `figures` are SVG by claim; `stored` are the claims whose JSON lies beside the page."""
-    ordered = sorted(results, key=lambda result: (result.chapter, result.claim))
     chapters = [
         join(
-            tag("h2", one_line(group[0].chapter_title), id=f"chapter-{i}"),
-            *(_card(result, figures.get(result.claim), result.claim in stored) for result in group),
+            tag("h2", one_line(chapter[0].chapter_title), id=f"chapter-{i}"),
+            *(_card(result, figures.get(result.claim), result.claim in stored) for result in chapter),
         )
-        for i, (_, found) in enumerate(groupby(ordered, key=lambda result: result.chapter))
-        if (group := list(found))
+        for i, chapter in enumerate(_chapters(results))
     ]
     body = tag(
         "body",
-        tag("header", tag("h1", "Atlas of claims"), tag("p", _lead(ordered), class_="lead"), _tally(ordered, missing)),
-        _contents(ordered),
+        tag("header", tag("h1", "Atlas of claims"), tag("p", _lead(results), class_="lead"), _tally(results, missing)),
+        _contents(results),
         _missing(missing),
         tag("main", *chapters),
     )
@@ -84,19 +82,28 @@ def _count(count: int, said: str, kind: str) -> Markup:
 
 
 def _contents(results: Sequence[Result]) -> Markup:
-    rows = [
-        tag(
-            "tr",
-            tag("td", tag("a", one_line(result.title), href=f"#{result.claim}")),
-            tag("td", one_line(result.chapter_title)),
-            tag("td", _verdict(result)),
-            tag("td", number(result.run.margin), class_="number"),
-        )
-        for result in results
-    ]
-    heads = (tag("th", word, scope="col") for word in ("claim", "chapter", "verdict", "margin"))
-    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
+    heads = (tag("th", word, scope="col") for word in ("claim", "verdict", "margin"))
+    groups: list[Markup] = []
+    for i, chapter in enumerate(_chapters(results)):
+        title = tag("a", one_line(chapter[0].chapter_title), href=f"#chapter-{i}")
+        head = tag("tr", tag("th", title, colspan="3", scope="rowgroup"))
+        groups.append(tag("tbody", head, *map(_contents_row, chapter)))
+    table = tag("table", tag("thead", tag("tr", *heads)), *groups)
     return tag("nav", table, aria_label="Contents", class_="scroll")
+
+
+def _contents_row(result: Result) -> Markup:
+    return tag(
+        "tr",
+        tag("td", tag("a", one_line(result.title), href=f"#{result.claim}")),
+        tag("td", _verdict(result)),
+        tag("td", number(result.run.margin), class_="number"),
+    )
+
+
+def _chapters(results: Sequence[Result]) -> list[list[Result]]:
+    ordered = sorted(results, key=lambda result: (result.chapter, result.claim))
+    return [list(chapter) for _, chapter in groupby(ordered, key=lambda result: result.chapter)]
 
 
 def _missing(missing: Mapping[str, str]) -> Markup:

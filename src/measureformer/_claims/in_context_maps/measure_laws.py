@@ -48,9 +48,10 @@ class _Subject(AbstractHeads):
 
 
 @eqx.filter_jit
-def _values(G: _Subject, contexts: Discrete, x: Array) -> Array:
-    """G on every context of a batch, at the queries that belong to it."""
-    return jax.vmap(jax.vmap(lambda mu, x: G.evaluate(mu, x, None), in_axes=(0, None)))(contexts, x)
+def _values(G: _Subject, points: Array, mass: Array, x: Array) -> Array:
+    """G on every context of every trial, at the trial's queries."""
+    one = jax.vmap(lambda y, a, x: G.evaluate(Discrete(y, a), x, None), in_axes=(0, 0, None))
+    return jax.vmap(one)(points, mass, x)
 
 
 def _measure(key: Any, config: Config, *, blind: bool) -> np.ndarray:
@@ -70,8 +71,8 @@ def _measure(key: Any, config: Config, *, blind: bool) -> np.ndarray:
     permuted = np.take_along_axis(points, order[:, :, None], 1), np.take_along_axis(mass, order, 1)
     dirac = np.where(np.arange(n + 1) == 0, mass, -np.inf)
     variants = [(points, mass), (points, mass + np.log(17)), (split_points, split), permuted, (points, dirac)]
-    contexts = Discrete(*(on_device(np.stack(arrays, axis=1)) for arrays in zip(*variants, strict=True)))
-    values = np.asarray(_values(G, contexts, on_device(x)))
+    contexts = (np.stack(arrays, axis=1) for arrays in zip(*variants, strict=True))
+    values = np.asarray(_values(G, *map(on_device, contexts), on_device(x)))
     at_dirac = np.einsum("hoe,hed,td->to", np.asarray(G.W), np.asarray(G.V), points[:, 0])[:, None, None]
     differences = values[:, 1:] - values[:, :1]
     differences[:, -1:] = values[:, -1:] - at_dirac
