@@ -74,7 +74,7 @@ class SpaceTime(AbstractAtomic):
         """The marginal on space: time forgotten."""
         return Discrete(self.points, self.log_weights)
 
-    def until(self, t: float) -> Discrete:
+    def until(self, t: Any) -> Discrete:
         """What a query at time t sees: the atoms with times ≤ t, as a measure on space (not normalised)."""
         concrete(self, "until")
         # in the dtype of the times: 0.1 in float64 lies before 0.1 in float32

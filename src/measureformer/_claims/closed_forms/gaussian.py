@@ -92,7 +92,7 @@ claim = Claim(
         "All are affine in x, so Gaussians are pushed to Gaussians."
     ),
     hypotheses=(
-        "kernels e^{⟨Qx,Ky⟩}, ⟨Qx,Ky⟩ and e^{−|Qx−Ky|²}",
+        "kernels exp⟨Qx,Ky⟩, ⟨Qx,Ky⟩ and exp(−|Qx−Ky|²)",
         "Σ may be singular; here it is not, for the quadrature",
     ),
     reference="castin2025",

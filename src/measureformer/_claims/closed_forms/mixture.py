@@ -106,7 +106,7 @@ claim = Claim(
     title="Attention on a mixture of Gaussians, in closed form",
     statement=(
         "For μ = Σ_c w_c N(m_c, Σ_c), every x, and a = Ax: Γ[μ](x) = V Σ_c w'_c (m_c + Σ_c a) with tilted weights "
-        "w'_c ∝ w_c e^{⟨a,m_c⟩ + aᵀΣ_c a/2}."
+        "w'_c ∝ w_c exp(⟨a,m_c⟩ + aᵀΣ_c a/2)."
     ),
     hypotheses=("finitely many components", "softmax heads"),
     reference="castin2025",

@@ -52,8 +52,8 @@ def _run(key: Any, config: Config) -> Outcome:
         "position of the token",
         "change of its output",
         (
+            Series("control: not masked", places, curves[1], "line"),
             Series("causal", places, curves[0], "points"),
-            Series("control: not masked", places, curves[1], "points"),
             Series("tokens to the right are replaced", (edge, edge), (1e-17, max(curves[1])), "dashed"),
         ),
         yscale="log",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -19,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from measureformer._claims._random import generator
 from measureformer._claims.base import Claim
 from measureformer.maps import Attention
 from measureformer.measures import Discrete, Gaussian
@@ -60,10 +60,17 @@ def _constants() -> tuple[float, float]:
 
 
 def _experiment(key: Any, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sizes N, and mean and standard error of N·|Γ[μ_N](x) − Γ[μ](x)|²."""
+    return _cached(tuple(np.asarray(jax.random.key_data(key)).tolist()), config)
+
+
+@lru_cache(maxsize=1)
+def _cached(entropy: tuple[int, ...], config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    # the control compares the same measurements with another constant: they are made once
     G = Attention.head(QUERIES, KEYS, np.eye(2))
     exact = G(Gaussian(MEAN, COV), QUERY)
-    sizes = 2 ** np.arange(4, int(math.log2(config.largest)) + 1, 2)
-    rng, root = generator(key), np.linalg.cholesky(COV)
+    sizes = 2 ** np.arange(4, int(math.log2(config.largest)) + 1, 3)
+    rng, root = np.random.default_rng(entropy), np.linalg.cholesky(COV)
     means, errors = [], []
     for n in sizes:
         samples = MEAN + rng.normal(size=(config.repetitions, n, 2)) @ root.T
@@ -101,7 +108,7 @@ def _run(key: Any, config: Config) -> Outcome:
                 tuple(map(float, means + 5 * errors)),
             ),
             Series("measured", n, tuple(map(float, means)), "points"),
-            Series("limit e^{aᵀΣa}(tr Σ + |Σa|²)", (n[0], n[-1]), (limit, limit), "line"),
+            Series("limit exp(aᵀΣa)(tr Σ + |Σa|²)", (n[0], n[-1]), (limit, limit), "line"),
             Series("control: tr Σ + |Σa|²", (n[0], n[-1]), (plain, plain), "dashed"),
         ),
         xscale="log",
@@ -118,7 +125,7 @@ claim = Claim(
     name="vandervaart-1998-sampling-error",
     title="Attention on N samples: the rate and its constant",
     statement=(
-        "For μ = N(m, Σ), V = I, every x, and a = Ax with A = KᵀQ: N · E|Γ[μ_N](x) − Γ[μ](x)|² → e^{aᵀΣa} "
+        "For μ = N(m, Σ), V = I, every x, and a = Ax with A = KᵀQ: N · E|Γ[μ_N](x) − Γ[μ](x)|² → exp(aᵀΣa) "
         "(tr Σ + |Σa|²) as the number N of independent samples grows."
     ),
     hypotheses=("the samples are independent", "one softmax head, V = I"),
@@ -127,5 +134,5 @@ claim = Claim(
     control=_control,
     control_statement="The constant without the exponential factor, tr Σ + |Σa|².",
     quick=Config(),
-    full=Config(largest=4096, repetitions=40_000, allowed=0.06),
+    full=Config(repetitions=20_000, allowed=0.08),
 )

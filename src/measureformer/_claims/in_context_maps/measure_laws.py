@@ -71,8 +71,8 @@ def _measure(key: Any, config: Config, *, blind: bool) -> np.ndarray:
     permuted = np.take_along_axis(points, order[:, :, None], 1), np.take_along_axis(mass, order, 1)
     dirac = np.where(np.arange(n + 1) == 0, mass, -np.inf)
     variants = [(points, mass), (points, mass + np.log(17)), (split_points, split), permuted, (points, dirac)]
-    contexts = (np.stack(arrays, axis=1) for arrays in zip(*variants, strict=True))
-    values = np.asarray(_values(G, *map(on_device, contexts), on_device(x)))
+    all_points, all_masses = (on_device(np.stack(arrays, axis=1)) for arrays in zip(*variants, strict=True))
+    values = np.asarray(_values(G, all_points, all_masses, on_device(x)))
     at_dirac = np.einsum("hoe,hed,td->to", np.asarray(G.W), np.asarray(G.V), points[:, 0])[:, None, None]
     differences = values[:, 1:] - values[:, :1]
     differences[:, -1:] = values[:, -1:] - at_dirac
