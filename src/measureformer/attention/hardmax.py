@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.attention.blocks import BLOCK, Keys, Queries, fold, logits, over_blocks
+from measureformer.attention.blocks import BLOCK, Keys, Queries, fold, logits, ones_below, over_blocks
 
 
 def hardmax(q: Array, k: Array, v: Array, log_weights: Array, *, times: tuple[Array, Array] | None = None) -> Array:
@@ -44,10 +44,8 @@ def _average(qs: Queries, blocks: Keys) -> Array:
         v, mass = ks.v
         scores = logits(qs, ks)
         chosen = (scores >= qs.extra[None, :]) & (scores > -jnp.inf)
-        shares = jnp.where(chosen, mass[:, None], 0)
-        return sums + shares.T @ jnp.concatenate([v, jnp.ones((v.shape[0], 1), v.dtype)], axis=1)
+        return sums + ones_below(v) @ jnp.where(chosen, mass[:, None], 0)
 
-    width = blocks.v[0].shape[2] + 1
-    sums = fold(body, jnp.zeros((qs.q.shape[0], width), qs.q.dtype), blocks)
-    total = sums[:, -1:]
-    return sums[:, :-1] / jnp.where(total > 0, total, 1)
+    sums = fold(body, jnp.zeros((blocks.v[0].shape[2] + 1, qs.q.shape[0]), qs.q.dtype), blocks)
+    total = sums[-1]
+    return (sums[:-1] / jnp.where(total > 0, total, 1)).T

@@ -19,7 +19,7 @@ def _sums(qs: Queries, blocks: Keys) -> Array:
     @jax.checkpoint
     def body(sums: Array, ks: Keys) -> Array:
         visible = (ks.times[:, None] <= qs.times[None, :]) & (ks.log_weights > -jnp.inf)[:, None]
-        return sums + jnp.where(visible, ks.k @ qs.q.T, 0).T @ ks.v
+        return sums + ks.v.T @ jnp.where(visible, ks.k @ qs.q.T, 0)
 
-    start = jnp.zeros((qs.q.shape[0], blocks.v.shape[2]), qs.q.dtype)
-    return fold(body, start, blocks)
+    start = jnp.zeros((blocks.v.shape[2], qs.q.shape[0]), qs.q.dtype)
+    return fold(body, start, blocks).T

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.attention.blocks import BLOCK, Keys, Queries, fold, logits, over_blocks
+from measureformer.attention.blocks import BLOCK, Keys, Queries, fold, logits, ones_below, over_blocks
 from measureformer.errors import OptionError
 
 
@@ -52,16 +52,16 @@ def stream(block: tuple[int, int], queries: Queries, keys: Keys) -> tuple[Array,
             # while everything seen so far has zero mass the maximum is −inf, and −inf − (−inf) would be NaN
             base = jnp.where(new == -jnp.inf, 0, new)
             p = jnp.exp(scores - base[None, :])
-            return new, sums * jnp.exp(top - base)[:, None] + p.T @ _with_ones(ks.v)
+            return new, sums * jnp.exp(top - base) + ones_below(ks.v) @ p
 
         size = qs.q.shape[0]
-        start = (jnp.full(size, -jnp.inf, qs.q.dtype), jnp.zeros((size, keys.v.shape[1] + 1), qs.q.dtype))
+        start = (jnp.full(size, -jnp.inf, qs.q.dtype), jnp.zeros((keys.v.shape[1] + 1, size), qs.q.dtype))
         top, sums = fold(body, start, blocks)
-        total = sums[:, -1]
+        total = sums[-1]
         some = total > 0
         total = jnp.where(some, total, 1)
         log_z = jnp.where(some, top + jnp.log(total), -jnp.inf)
-        return sums[:, :-1] / total[:, None], log_z
+        return (sums[:-1] / total).T, log_z
 
     return over_blocks(one, queries, keys, block)
 
@@ -85,18 +85,13 @@ def _tangent(qs: Queries, blocks: Keys) -> tuple[Array, Array]:
 
     # without the checkpoint, reverse mode would keep every block of p: quadratic memory
     @jax.checkpoint
-    def body(carry: tuple[Array, Array], ks: Keys) -> tuple[Array, Array]:
+    def body(sums: Array, ks: Keys) -> Array:
         v, dk, dv, dlog_weights = ks.v
         p = jnp.exp(logits(qs, ks) - base[None, :])
         dl = ks.k @ dq.T + dk @ qs.q.T + dlog_weights[:, None]
-        weighted = p * dl
-        dlog_z, mixed = carry
-        return dlog_z + jnp.sum(weighted, axis=0), mixed + weighted.T @ v + p.T @ dv
+        # the last row collects d log Z = Σ p dl next to Σ p dl v
+        return sums + ones_below(v) @ (p * dl) + jnp.pad(dv.T, ((0, 1), (0, 0))) @ p
 
-    start = (jnp.zeros_like(log_z), jnp.zeros((log_z.shape[0], blocks.v[0].shape[2]), log_z.dtype))
-    return fold(body, start, blocks)
-
-
-def _with_ones(v: Array) -> Array:
-    """A column of ones makes the row sums of p part of the same matrix product."""
-    return jnp.concatenate([v, jnp.ones((v.shape[0], 1), v.dtype)], axis=1)
+    start = jnp.zeros((blocks.v[0].shape[2] + 1, log_z.shape[0]), log_z.dtype)
+    sums = fold(body, start, blocks)
+    return sums[-1], sums[:-1].T
