@@ -19,10 +19,10 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 test: setup ## run all tests; ARGS="-k word" for some
-	@$(PY) -m pytest -q $(ARGS)
+	@$(PY) -m pytest -q -n 2 --dist loadgroup $(ARGS)
 
 quick: setup ## run the fast tests, less than two minutes
-	@$(PY) -m pytest -q -m "not slow" $(ARGS)
+	@$(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow" $(ARGS)
 
 check: setup ## lint, formatting, types, and the rules in tools/
 	@$(PY) -m ruff check -q .

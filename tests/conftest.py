@@ -28,6 +28,13 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 _seconds: dict[str, float] = defaultdict(float)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share compiled programs go to the same process: a file's, or a map's in the contract."""
+    for item in items:
+        name = getattr(item, "callspec", None) and item.callspec.params.get("name")  # type: ignore[attr-defined]
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.name}:{name}" if name else item.path.name))
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     # setup, call and teardown are reported one by one
     _seconds[report.nodeid] += report.duration

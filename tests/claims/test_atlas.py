@@ -103,6 +103,14 @@ def test_damaged_files_run_again(garden: Garden) -> None:
     assert [result.claim for result in done.results] == NAMES
 
 
+def test_result_under_a_false_name_runs_again(garden: Garden) -> None:
+    garden.run()
+    text = garden.file("c").read_text(encoding="utf-8")
+    garden.file("c").write_text(text.replace("castin-2025-c", "castin-2025-x"), encoding="utf-8")
+    assert [result.claim for result in garden.run().results] == NAMES
+    assert garden.runs() == {"a": 1, "b": 1, "c": 2}
+
+
 def test_raising_claim_is_reported_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     garden = Garden(tmp_path, monkeypatch, a=HOLDS, b=RAISES, c=HOLDS)
     done = garden.run()
@@ -160,6 +168,31 @@ def test_two_jobs_report_what_raises_and_what_dies(tmp_path: Path, monkeypatch: 
     assert "castin-2025-d" in [failure.claim for failure in lost.failures]
     assert all("worker process died" in failure.message for failure in lost.failures)
     assert not lost.left
+
+
+def test_interruption_between_results_stops_busy_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    garden = Garden(tmp_path, monkeypatch, a=HOLDS, b=f"import time; time.sleep(300); {HOLDS}")
+
+    def interrupt(event: Event) -> None:
+        raise KeyboardInterrupt
+
+    start = time.monotonic()
+    done = run_atlas(discover(garden.package), replace(garden.settings, jobs=2), interrupt)
+    assert [result.claim for result in done.results] == ["castin-2025-a"]
+    assert done.left == ("castin-2025-b",)
+    assert time.monotonic() - start < 100
+
+
+def test_result_that_was_written_but_not_reported_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the first claim does what a worker may do just before the parent is interrupted: write another one's result
+    kept, place = tmp_path / "kept.json", tmp_path / "atlas" / "results" / "castin-2025-b.json"
+    garden = Garden(tmp_path, monkeypatch, a=f"Path({str(kept)!r}).rename({str(place)!r}); {INTERRUPTS}", b=HOLDS)
+    run_atlas([entry for entry in discover(garden.package) if entry.name[-1] == "b"], garden.settings, print)
+    place.rename(kept)
+    done = garden.run()
+    assert [result.claim for result in done.results] == ["castin-2025-b"]
+    assert done.left == ("castin-2025-a",)
+    assert garden.runs() == {"a": 1, "b": 1}
 
 
 @pytest.mark.parametrize("jobs", [0, -1])

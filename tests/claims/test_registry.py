@@ -9,7 +9,7 @@ import jax
 import pytest
 
 import measureformer as mf
-from measureformer._claims.registry import check, claims, discover, find, select, versions
+from measureformer._claims.registry import check, claims, discover, find, fingerprint_of, select, versions
 from measureformer.errors import (
     ClaimDefinitionError,
     ClaimRunError,
@@ -179,6 +179,17 @@ def test_fault_in_an_experiment_surfaces_under_the_name_of_the_claim(
     for word in ["castin-2025-mu", *words]:
         assert word in fault.value.got
     assert f"{package}.first.mu" in fault.value.do
+
+
+def test_source_that_changes_during_the_run_does_not_lend_its_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit = f'Path(__file__).write_text(Path(__file__).read_text() + "# edited"); {HOLDS}'
+    package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", edit)})
+    entry = find("castin-2025-mu", package=package)
+    before = fingerprint_of(entry, seed=0, preset="quick")
+    assert check("castin-2025-mu", package=package).fingerprint == before
+    assert fingerprint_of(entry, seed=0, preset="quick") != before
 
 
 def test_fault_keeps_the_traceback_of_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,8 +139,14 @@ def test_bars_on_a_logarithmic_axis_end_at_their_values() -> None:
     axes = draw(figure).axes[0]
     tops = [bar.get_y() + bar.get_height() for bar in axes.patches]
     assert tops == pytest.approx([1e-16, 0.5], rel=1e-12)
-    assert axes.get_ylim()[0] < 1e-16
+    assert axes.get_ylim()[0] == pytest.approx(1e-17, rel=1e-6, abs=0)
     assert axes.get_ylim()[1] > 0.5
+
+
+def test_bars_do_not_push_a_lower_curve_off_the_axes() -> None:
+    x = (0.0, 1.0)
+    figure = plain(series=(Series("a", x, (0.1, 0.5), "bars"), Series("b", x, (1e-9, 1e-9), "dashed")), yscale="log")
+    assert draw(figure).axes[0].get_ylim()[0] < 1e-9
 
 
 def test_band_down_to_zero_on_a_logarithmic_axis_reaches_its_end() -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -94,9 +95,9 @@ def run_atlas(entries: Sequence[Entry], settings: Settings, on_event: Callable[[
                 waiting.append(entry)
             else:
                 finish(result, reused=True)
-        workers = min(settings.jobs, len(waiting))
-        for outcome in _in_parallel(waiting, settings, workers) if workers > 1 else _in_turn(waiting, settings):
-            finish(outcome)
+        with closing(_outcomes(waiting, settings)) as outcomes:
+            for outcome in outcomes:
+                finish(outcome)
     if not settings.fresh:
         # a worker may have written a result that the interrupted parent did not hear of
         late = {entry.name: stored(entry, settings) for entry in entries if entry.name not in done}
@@ -124,36 +125,45 @@ def _run_and_store(entry: Entry, settings: Settings) -> Result | Failure:
     try:
         result = run(entry, seed=settings.seed, preset=settings.preset)
     except ClaimRunError as error:
-        return Failure(entry.name, str(error), "".join(traceback.format_exception(error.__cause__ or error)))
+        return Failure(entry.name, error.got, "".join(traceback.format_exception(error.__cause__ or error)))
     write_atomically(claim_file(settings.out / RESULTS, entry.name, "json"), result.to_json().encode())
     return result
 
 
-def _in_turn(entries: Sequence[Entry], settings: Settings) -> Iterator[Result | Failure]:
-    return (_run_and_store(entry, settings) for entry in entries)
+def _outcomes(entries: Sequence[Entry], settings: Settings) -> Generator[Result | Failure, None, None]:
+    workers = min(settings.jobs, len(entries))
+    if workers > 1:
+        yield from _in_parallel(entries, settings, workers)
+    else:
+        yield from (_run_and_store(entry, settings) for entry in entries)
 
 
 def _in_worker(module: str, settings: Settings) -> Result | Failure:
-    # Ctrl-C reaches the whole process group; the parent decides what happens to a worker
+    # Ctrl-C reaches the whole process group; the parent decides what becomes of a worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return _run_and_store(load(module), settings)
 
 
-def _in_parallel(entries: Sequence[Entry], settings: Settings, workers: int) -> Iterator[Result | Failure]:
+def _in_parallel(entries: Sequence[Entry], settings: Settings, workers: int) -> Generator[Result | Failure, None, None]:
     """Outcomes in the order in which the worker processes finish; a worker that dies is a failure of what it left."""
     joblib = cast(Any, importlib.import_module("joblib"))
     loky = cast(Any, importlib.import_module("joblib.externals.loky"))
     left = {entry.name for entry in entries}
+    # only the module's name travels: an experiment may close over things that cannot be sent
+    jobs = [joblib.delayed(_in_worker)(entry.module, settings) for entry in entries]
+    parallel = joblib.Parallel(n_jobs=workers, backend="loky", return_as="generator_unordered", batch_size=1)
+    outcomes = cast(Generator[Result | Failure, None, None], parallel(jobs))
     try:
-        # only the module's name travels: an experiment may close over things that cannot be sent
-        jobs = [joblib.delayed(_in_worker)(entry.module, settings) for entry in entries]
-        outcomes = joblib.Parallel(n_jobs=workers, backend="loky", return_as="generator_unordered", batch_size=1)(jobs)
-        for outcome in cast(Iterator[Result | Failure], outcomes):
+        for outcome in outcomes:
             left.discard(outcome.claim)
             yield outcome
     except loky.process_executor.BrokenProcessPool as error:
         for name in sorted(left):
             yield Failure(name, f"a worker process died before claim {name} was finished: {error}")
     finally:
-        # idle workers would hold their memory for minutes, and busy ones keep an interrupted run from ending
-        loky.get_reusable_executor().shutdown(wait=True, kill_workers=bool(left))
+        with warnings.catch_warnings():
+            # busy workers would keep an interrupted run from ending; joblib warns that it cancels them
+            warnings.simplefilter("ignore", UserWarning)
+            outcomes.close()
+        # idle workers would hold their memory for minutes
+        loky.get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)

@@ -183,6 +183,8 @@ def run(entry: Entry, *, seed: int, preset: Preset) -> Result:
 
     claim, config = entry.claim, entry.claim.config(preset)
     key = jax.random.key(seed)
+    # before the run: if the source is edited meanwhile, the result must not pass for one of the new source
+    sources = fingerprint_of(entry, seed=seed, preset=preset)
     start = time.perf_counter()
     outcome = _measure(entry, "experiment", lambda: claim.run(key, config))
     control = _measure(entry, "control", lambda: claim.control(key, config))
@@ -204,7 +206,7 @@ def run(entry: Entry, *, seed: int, preset: Preset) -> Result:
         config=claim.config_entries(preset),
         versions=versions(),
         seconds=seconds,
-        fingerprint=fingerprint_of(entry, seed=seed, preset=preset),
+        fingerprint=sources,
         command=f"measureformer check {claim.name} --seed {seed} --{preset}",
     )
     # what cannot be read back must not reach a file: arrays where numbers belong are found here, by name
@@ -217,7 +219,7 @@ def _measure(entry: Entry, what: str, measure: Any) -> Any:
     except Exception as error:
         raise ClaimRunError(
             got=f"{type(error).__name__} in the {what} of claim {entry.name}: {error}",
-            need="an Outcome of plain Python numbers",
+            need="an experiment that ends with an Outcome of plain Python numbers",
             do=f"The experiment is in module {entry.module}.",
         ) from error
     if not isinstance(measured, (Outcome, Result)):

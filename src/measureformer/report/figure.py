@@ -133,8 +133,6 @@ def draw(figure: Figure) -> Any:
                 bars.draw(axes, series, color) if series.style == "bars" else _curve(axes, series, color, marker)
             )
             absent.extend(_mark_absent(axes, series, x, color))
-        if foot := bars.foot():
-            axes.set_ylim(bottom=foot)
         if absent:
             handles.append(_zero_mark(axes, [], INK[1])[0])
             labels.append("zero or less, below the axis")
