@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
+from itertools import product
 from typing import Any
 
 import equinox as eqx
@@ -64,7 +66,7 @@ KINDS: dict[str, Callable[..., Any]] = {
 
 def size_of(mu: Any) -> int:
     """The number of atoms; for a continuous measure the number of atoms that the examples ask for."""
-    return getattr(mu, "n", 40)
+    return getattr(mu, "n", 12)
 
 
 def like(mu: Any, *shape: int) -> np.ndarray:
@@ -90,7 +92,7 @@ ATOMIC: dict[str, Run] = EVERY | {
     "probabilities": lambda mu: mu.probabilities(),
     "with_points": lambda mu: mu.with_points(jax.device_put(like(mu, mu.n, 3))),
     "with_log_weights": lambda mu: mu.with_log_weights(jax.device_put(like(mu, mu.n))),
-    "rows": lambda mu: mu.rows(np.arange(0, mu.n, 2)),
+    "rows": lambda mu: mu.rows(np.arange(1, mu.n, 2)),
 }
 GAUSSIAN_LIKE: dict[str, Run] = EVERY | {
     "+": lambda mu: mu + 2 * mu,
@@ -113,7 +115,12 @@ TRACEABLE: dict[str, dict[str, Run]] = {
         "push": lambda mu: mu.push(lambda x, t: x),
         "space": lambda mu: mu.space(),
     },
-    "Prefixes": ATOMIC | {"log_mass_until": lambda mu: mu.log_mass_until(mu.times)},
+    # the rest it has from the measure that it wraps
+    "Prefixes": {
+        "log_mass_until": jax.jit(lambda mu: mu.log_mass_until(mu.times)),
+        "mean": lambda mu: mu.mean(),
+        "sample": lambda mu: mu.sample(KEY, mu.n),
+    },
     "Gaussian": GAUSSIAN_LIKE | {"root": lambda mu: mu.root(), "GaussianMixture.of": GaussianMixture.of},
     "GaussianMixture": GAUSSIAN_LIKE
     | {"components": lambda mu: mu.components(), "component": lambda mu: mu.component(1)},
@@ -129,8 +136,8 @@ _CONTINUOUS: dict[str, Run] = {
 }
 CONCRETE_ONLY: dict[str, dict[str, Run]] = {
     "Discrete": _FINITE,
-    "SpaceTime": _FINITE | {"until": lambda mu: mu.until(mu.times.max())},
-    "Prefixes": _FINITE,
+    "SpaceTime": _FINITE | {"until": lambda mu: mu.until(np.asarray(mu.times).max())},
+    "Prefixes": {"padded": lambda mu: mu.padded()},
     "Gaussian": _CONTINUOUS,
     "GaussianMixture": _CONTINUOUS,
 }
@@ -149,6 +156,8 @@ def uncovered(kind: str) -> set[str]:
     cls = getattr(mf, kind, Prefixes)
     names = {name for name in dir(cls) if not name.startswith("_")} - {field.name for field in fields(cls)}
     known = set(TRACEABLE[kind]) | set(CONCRETE_ONLY[kind]) | _ELSEWHERE
+    if kind == "Prefixes":
+        known |= set(ATOMIC) | set(_FINITE)
     return names - known - (_REFUSED if "Gaussian" in kind else set())
 
 
@@ -163,3 +172,26 @@ def weighted_like(kind: str, points: Any, weights: Any, times: Any) -> Any:
         return mf.Discrete.weighted(points, weights)
     sigma = SpaceTime.weighted(points, times, weights)
     return Prefixes(sigma) if kind == "Prefixes" else sigma
+
+
+@cache
+def _standard(rank: int, order: int) -> tuple[np.ndarray, np.ndarray]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(order)
+    grid = np.array(list(product(nodes, repeat=rank)))
+    return grid, np.prod(list(product(weights / weights.sum(), repeat=rank)), axis=1)
+
+
+def quadrature(mean: np.ndarray, factor: np.ndarray, order: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss–Hermite nodes and weights for the law of mean + factor·z, z standard normal: singular laws included."""
+    grid, mass = _standard(factor.shape[1], order)
+    return mean + grid @ factor.T, mass
+
+
+def tilted_by_quadrature(
+    parts: list[tuple[float, np.ndarray, np.ndarray]], a: np.ndarray, H: np.ndarray | None
+) -> tuple[float, np.ndarray]:
+    """log Z and the tilted mean of Σ w N(mean, factor·factorᵀ) normalised, for one tilt a."""
+    nodes, mass = zip(*(quadrature(mean, factor) for _, mean, factor in parts), strict=True)
+    y, p = np.concatenate(nodes), np.concatenate([w * m for (w, _, _), m in zip(parts, mass, strict=True)])
+    density = p / p.sum() * np.exp(y @ a - (0 if H is None else np.einsum("ni,ij,nj->n", y, H, y) / 2))
+    return float(np.log(density.sum())), density @ y / density.sum()

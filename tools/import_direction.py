@@ -15,8 +15,9 @@ from _rules import Violation, homes, main, parse, python_files
 PACKAGE = "measureformer"
 ORDER = (
     ("errors",),
-    ("result", "refs", "files"),
+    ("result", "refs", "files", "launcher"),
     ("numerics",),
+    ("distributed",),
     ("measures", "attention"),
     ("maps", "transport"),
     ("regularity",),

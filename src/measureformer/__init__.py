@@ -26,8 +26,8 @@ def _prefer_64_bit() -> None:
 _prefer_64_bit()
 
 _HOMES = {
-    "measures": ["Discrete", "Gaussian", "GaussianMixture", "SpaceTime", "subset_sum_gap"],
-    "attention": ["Attended", "Streaming", "attend"],
+    "measures": ["Discrete", "Gaussian", "GaussianMixture", "SpaceTime", "gather", "shard", "subset_sum_gap"],
+    "attention": ["Attended", "Sharded", "Streaming", "attend"],
     "maps": [
         "AbstractInContextMap",
         "Attention",
@@ -48,6 +48,7 @@ _HOMES = {
         "UnitNorm",
         "UnnormalizedAttention",
     ],
+    "distributed": ["join_workers"],
     "_claims": ["Claim", "check", "claims"],
     "result": ["Check", "Figure", "Outcome", "Result", "Series"],
     "refs": ["cite"],
@@ -60,8 +61,10 @@ if TYPE_CHECKING:
     from measureformer._claims import check as check
     from measureformer._claims import claims as claims
     from measureformer.attention import Attended as Attended
+    from measureformer.attention import Sharded as Sharded
     from measureformer.attention import Streaming as Streaming
     from measureformer.attention import attend as attend
+    from measureformer.distributed import join_workers as join_workers
     from measureformer.errors import MeasureformerError as MeasureformerError
     from measureformer.maps import MLP as MLP
     from measureformer.maps import AbstractInContextMap as AbstractInContextMap
@@ -85,6 +88,8 @@ if TYPE_CHECKING:
     from measureformer.measures import Gaussian as Gaussian
     from measureformer.measures import GaussianMixture as GaussianMixture
     from measureformer.measures import SpaceTime as SpaceTime
+    from measureformer.measures import gather as gather
+    from measureformer.measures import shard as shard
     from measureformer.measures import subset_sum_gap as subset_sum_gap
     from measureformer.refs import cite as cite
     from measureformer.result import Check as Check

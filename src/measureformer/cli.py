@@ -170,6 +170,19 @@ def atlas(
     _conclude(done, page)
 
 
+# what follows the name of the script belongs to the script
+@app.command(context_settings={"allow_interspersed_args": False})
+def launch(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python script.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS...", help="Its arguments.")] = None,
+    workers: Annotated[int, typer.Option("--workers", "-n", help="How many processes.")] = 2,
+) -> None:
+    """Run a script in several workers that share one mesh; all are ended when one is lost. See `mf.join_workers`."""
+    from measureformer.launcher import launch
+
+    launch(script, arguments or [], workers=workers)
+
+
 @app.command()
 def version() -> None:
     """Print the versions that results depend on."""

@@ -122,3 +122,19 @@ class ClaimRunError(MeasureformerError, RuntimeError):
 
 class OutputError(MeasureformerError, OSError):
     """A file of the atlas could not be written."""
+
+
+class MeshError(MeasureformerError, ValueError):
+    """A mesh of devices lacks the axis that tokens are spread over, or an array lies on it in another way."""
+
+
+class SpreadError(MeasureformerError, TypeError):
+    """A function that needs all atoms in one process met a measure that lies on several machines."""
+
+
+class LaunchError(MeasureformerError, RuntimeError):
+    """Workers cannot be started, or cannot meet: no script, no workers, contradictory settings, joined too late."""
+
+
+class WorkerLost(MeasureformerError, RuntimeError):
+    """A worker ended or fell silent while the others were counting on it."""

@@ -26,6 +26,8 @@ from measureformer.errors import (
 )
 
 SMALL = mf.Streaming(block=(4, 8))
+# the last two are large enough to choose between a bound and a running maximum, one for each
+CASES = [(1, 1, 1.0), (7, 20, 1.0), (5, 5000, 3.0), (700, 40, 30.0), (900, 5000, 1.0), (900, 5000, 300.0)]
 
 
 def problem(seed: int, m: int, n: int, k: int = 3, c: int = 2, spread: float = 1.0) -> tuple[np.ndarray, ...]:
@@ -55,7 +57,7 @@ def streamed(q: Any, k: Any, v: Any, log_weights: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("m", "n", "spread"), [(1, 1, 1.0), (7, 20, 1.0), (5, 5000, 3.0), (700, 40, 30.0)])
+@pytest.mark.parametrize(("m", "n", "spread"), CASES)
 def test_error_bound_holds_against_long_double(m: int, n: int, spread: float, dtype: Any) -> None:
     arrays = [a.astype(dtype) for a in problem(1, m, n, spread=spread)]
     arrays[3][: n // 2] = -np.inf  # a whole first block without mass when n is large

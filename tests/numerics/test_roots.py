@@ -57,7 +57,8 @@ def test_traced_and_concrete_roots_agree(seed: int) -> None:
     matrix = jnp.asarray(drawn(seed, shift=1.0))
     batch = jnp.stack([matrix, 2 * matrix])
     np.testing.assert_allclose(jax.jit(psd_root)(matrix), psd_root(matrix), atol=rounding(np.asarray(matrix)), rtol=0)
-    np.testing.assert_allclose(jax.vmap(psd_root)(batch)[1], psd_root(2 * matrix), atol=rounding(np.asarray(batch[1])))
+    for found in (psd_root(batch), jax.jit(psd_root)(batch), jax.vmap(psd_root)(batch)):
+        np.testing.assert_allclose(found[1], psd_root(2 * matrix), atol=rounding(np.asarray(batch[1])), rtol=0)
 
 
 @settings(max_examples=30)
@@ -70,6 +71,8 @@ def test_derivative_solves_the_sylvester_equation(seed: int) -> None:
     # the equation has condition number |S|/min S ≤ |M|^{1/2}
     atol = rounding(matrix) * float(np.abs(tangent).max()) * float(np.linalg.norm(matrix)) ** 0.5
     np.testing.assert_allclose(jvp(matrix, tangent), expected, atol=atol, rtol=0)
+    stacked = jvp(np.stack([np.eye(3), matrix]), np.stack([tangent, tangent]))
+    np.testing.assert_allclose(stacked[1], expected, atol=atol, rtol=0)
 
 
 @pytest.mark.parametrize("matrix", [np.eye(3), np.diag([1.0, 1.0, 4.0]), drawn(0, shift=1.0)], ids=["I", "twice", "M"])

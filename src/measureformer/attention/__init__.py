@@ -4,4 +4,5 @@ from measureformer.attention._attend import Attended as Attended
 from measureformer.attention._attend import attend as attend
 from measureformer.attention.hardmax import hardmax as hardmax
 from measureformer.attention.linear import masked_linear as masked_linear
+from measureformer.attention.sharded import Sharded as Sharded
 from measureformer.attention.streaming import Streaming as Streaming

@@ -11,7 +11,9 @@ from jaxtyping import Array, Float
 
 from measureformer.attention.blocks import Keys, Queries
 from measureformer.attention.rounding import rounding_bounds
+from measureformer.attention.sharded import Sharded, at_mesh_edge, chosen, ring_attention
 from measureformer.attention.streaming import Streaming, stream
+from measureformer.distributed import collective
 from measureformer.errors import (
     DimensionMismatchError,
     NotFiniteError,
@@ -21,10 +23,10 @@ from measureformer.errors import (
     ToleranceError,
     ZeroMassError,
 )
-from measureformer.numerics.arrays import cast, common_dtype, finite, floats, is_traced, on_device
+from measureformer.numerics.arrays import cast, common_dtype, finite, floats, host, is_traced, namespace, on_device
 from measureformer.numerics.buckets import bucket, pad_log_weights
 
-Method = Literal["auto", "streaming"] | Streaming
+Method = Literal["auto", "streaming"] | Streaming | Sharded
 
 
 class Attended(eqx.Module):
@@ -45,6 +47,7 @@ class Attended(eqx.Module):
     log_normalizer_error: Float[Array, "*h m"]
 
 
+@collective()
 def attend(
     q: Any,
     k: Any,
@@ -68,7 +71,6 @@ def attend(
     >>> out.values.round(12).tolist(), out.log_normalizer.round(4).tolist()
     ([[4.0]], [1.3863])
     """
-    settings = _settings(method)
     q, k, v = floats(q, "q"), floats(k, "k"), floats(v, "v")
     _check_shapes(q, k, v)
     n, lead = k.shape[-2], k.shape[:-2]
@@ -82,6 +84,7 @@ def attend(
     times = _checked_times(times, q.shape[-2], n)
     dtype = common_dtype(q, k, v, log_weights)
     arrays = cast((q, k, v, log_weights, times), dtype)
+    settings = _settings(method, arrays)
     if is_traced(arrays):
         return _compiled(settings, *arrays)
     _check_values(*arrays)
@@ -95,19 +98,19 @@ def attend(
     return out
 
 
-def _settings(method: Method) -> Streaming:
-    if isinstance(method, Streaming):
+def _settings(method: Method, arrays: Any) -> Streaming | Sharded:
+    if isinstance(method, (Streaming, Sharded)):
         return method
     if method in ("auto", "streaming"):
-        return Streaming()
+        return chosen(arrays) if method == "auto" else Streaming()
     raise OptionError(
         got=f"method = {method!r}",
-        need='"auto", "streaming" or Streaming(…)',
+        need='"auto", "streaming", Streaming(…) or Sharded(mesh=…)',
         do="Leave it out to let the library choose.",
     )
 
 
-def _attended(settings: Streaming, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:
+def _attended(settings: Streaming | Sharded, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:
     """The traced formula, for any number of leading axes."""
     if q.ndim > 2:
         mapped = None if log_weights.ndim == 1 else 0
@@ -115,6 +118,8 @@ def _attended(settings: Streaming, q: Any, k: Any, v: Any, log_weights: Any, tim
         return inner(q, k, v, log_weights, times)
     query_times, key_times = (None, None) if times is None else times
     queries, keys = Queries(q, query_times), Keys(k, v, log_weights, key_times)
+    if isinstance(settings, Sharded):
+        return Attended(*ring_attention(settings, queries, keys))
     values, log_z = stream(settings.block, queries, keys)
     error, log_error = rounding_bounds(queries, keys, log_z, settings.block)
     return Attended(values, error, log_z, log_error)
@@ -123,7 +128,11 @@ def _attended(settings: Streaming, q: Any, k: Any, v: Any, log_weights: Any, tim
 _compiled = eqx.filter_jit(_attended)
 
 
-def _at_edge(settings: Streaming, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:
+def _at_edge(settings: Streaming | Sharded, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:
+    if isinstance(settings, Sharded):
+        cut = at_mesh_edge(_compiled, settings, q, k, v, log_weights, times)
+        _refuse_overflow(cut, q, k)
+        return Attended(*map(on_device, cut))
     m, n = q.shape[-2], k.shape[-2]
     rows, columns = bucket(m), bucket(n)
     padded_times = None if times is None else (_pad(times[0], rows, 0), _pad(times[1], columns, 0))
@@ -137,13 +146,18 @@ def _at_edge(settings: Streaming, q: Any, k: Any, v: Any, log_weights: Any, time
     )
     cut = [np.asarray(out.values)[..., :m, :]]
     cut += [np.asarray(a)[..., :m] for a in (out.error_bound, out.log_normalizer, out.log_normalizer_error)]
-    if not all(np.isfinite(array).all() for array in (cut[0], cut[2])):
+    _refuse_overflow(cut, q, k)
+    return Attended(*map(on_device, cut))
+
+
+def _refuse_overflow(cut: list[Any], q: Any, k: Any) -> None:
+    if not all(namespace(array).isfinite(array).all() for array in (cut[0], cut[2])):
+        largest = [float(abs(host(array)).max()) for array in (q, k)]
         raise NotFiniteError(
-            got=f"logits that overflow {q.dtype} (q up to {np.abs(q).max():.2g}, k up to {np.abs(k).max():.2g})",
+            got=f"logits that overflow {q.dtype} (q up to {largest[0]:.2g}, k up to {largest[1]:.2g})",
             need="finite inner products ⟨q, k⟩",
             do="Rescale q or k, or use float64.",
         )
-    return Attended(*map(on_device, cut))
 
 
 def _pad(array: Any, size: int, axis: int) -> np.ndarray:
@@ -198,8 +212,8 @@ def _checked_times(times: Any, m: int, n: int) -> Any:
 def _check_values(q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> None:
     for name, array in (("q", q), ("k", k), ("v", v)):
         finite(array, name)
-    mass = np.asarray(log_weights)
-    if np.isnan(mass).any() or (mass == np.inf).any():
+    xp, mass = namespace(log_weights, times), host(log_weights)
+    if xp.isnan(mass).any() or (mass == np.inf).any():
         raise NotFiniteError(
             got="log_weights with NaN or +inf",
             need="numbers or −inf (no mass)",
@@ -213,8 +227,8 @@ def _check_values(q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> None:
         return
     for name, array in (("query times", times[0]), ("key times", times[1])):
         finite(array, name)
-    seen_from = np.where(mass > -np.inf, np.asarray(times[1]), np.inf).min(axis=-1).max()
-    blind = np.asarray(times[0]) < seen_from
+    seen_from = xp.where(mass > -np.inf, host(times[1]), np.inf).min(axis=-1).max()
+    blind = host(times[0]) < seen_from
     if blind.any():
         i = int(blind.argmax())
         raise NothingVisibleError(

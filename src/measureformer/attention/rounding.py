@@ -4,24 +4,31 @@ Model       every operation is correct to one unit roundoff u (2^−53 or 2^−2
             fused multiply-adds, `exp` and `log` are correct to EXP units, nothing overflows, what underflows is
             counted separately.
 Statement   with D = 2(|q| max|k| + max|log a|),
-            r = (γ_{k+2} + 4u) D + (blocks + 2)(EXP + 2) u + γ_{block + blocks + 1}, ρ = e^r − 1 + n·tiny:
+            r = (2γ_{k+4} + 4u) D + (blocks + 2)(EXP + 2) u + γ_{block + blocks + 1},
+            ρ = e^r − 1 + n·tiny·e^{reach}:
                 |computed values − values| ≤ (2ρ/(1−ρ) + 4u) max|v|,
-                |computed log Z − log Z| ≤ ρ/(1−ρ) + 4u (|log Z| + D).
-Proof       a dot product of length k with a log-weight added is off by γ_{k+2}(|q||k| + |log a|); subtracting the
-            running maximum and the telescoping rescalings add at most 4u times the range D of the exponents; each
-            rescaling multiplies by one more computed exponential. So every weight has a relative error that both
-            sums see, and the sums of one block and over blocks add γ_{block + blocks + 1}. A quotient of two sums of
-            positive terms, both relatively ρ-accurate, gives the factor 2ρ/(1−ρ).
+                |computed log Z − log Z| ≤ ρ/(1−ρ) + γ_k D + 4u (|log Z| + D).
+Proof       a dot product of length k with a log-weight added is off by γ_{k+2}(|q||k| + |log a|). With a running
+            maximum, its subtraction and the telescoping rescalings add at most 4u times the range D of the exponents,
+            and each rescaling multiplies by one more computed exponential. With a bound in its place, the product has
+            two columns more and centred keys, |k−k̄| ≤ 2 max|k|, so it is off by γ_{k+4} 2D; the largest term is at
+            least e^{−reach}, so what underflows is n·tiny·e^{reach} of the sum; and ⟨q,k̄⟩, added to log Z afterwards,
+            is off by γ_k D. So every weight has a relative error that both sums see, and the sums of one block and over
+            blocks add γ_{block + blocks + 1}. A quotient of two sums of positive terms, both relatively ρ-accurate,
+            gives the factor 2ρ/(1−ρ).
 Ref         higham2002, Sections 3.1 and 4.2.
 """
 
 from __future__ import annotations
+
+import math
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from measureformer.attention.blocks import Keys, Queries
+from measureformer.attention.streaming import reach
 
 EXP = 4
 """Error of `exp` and `log` in units of roundoff; measured below 2 for XLA on x86 over the whole range."""
@@ -48,10 +55,12 @@ def rounding_bounds(
     largest_v = jnp.max(jnp.where(massive, jnp.linalg.norm(keys.v, axis=1), 0), initial=0)
     largest_weight = jnp.max(jnp.where(massive, jnp.abs(keys.log_weights), 0))
     extent = 2 * (jnp.linalg.norm(queries.q, axis=1) * largest_k + largest_weight)
-    exponent = (gamma(queries.q.shape[1] + 2) + 4 * float(unit)) * extent
+    dim = queries.q.shape[1]
+    exponent = (2 * gamma(dim + 4) + 4 * float(unit)) * extent
     constant = (blocks + 2) * (EXP + 2) * float(unit) + gamma(size + blocks + 1)
-    rho = jnp.expm1(exponent + constant) + n * float(jnp.finfo(queries.q.dtype).tiny)
+    lost = n * float(jnp.finfo(queries.q.dtype).tiny) * math.exp(reach(queries.q.dtype))
+    rho = jnp.expm1(exponent + constant) + lost
     relative = jnp.where(rho < 1, rho / jnp.where(rho < 1, 1 - rho, 1), jnp.inf)
     log_size = jnp.where(log_z == -jnp.inf, 0, jnp.abs(log_z))
     values = (2 * relative + 4 * float(unit)) * largest_v
-    return SLACK * values, SLACK * (relative + 4 * float(unit) * (log_size + extent))
+    return SLACK * values, SLACK * (relative + gamma(dim) * extent + 4 * float(unit) * (log_size + extent))

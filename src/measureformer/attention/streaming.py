@@ -1,8 +1,14 @@
-"""Exact softmax attention by streaming: blocks of keys pass by, a running maximum keeps the exponentials in range.
+"""Exact softmax attention by streaming: blocks of keys pass by, and no m × n array ever exists.
 
     values(q) = Σ_j a_j e^{⟨q,k_j⟩} v_j / Z(q),     log_normalizer(q) = log Z(q) = log Σ_j a_j e^{⟨q,k_j⟩}
 
+Two ways to keep the exponentials in range. The online one carries a running maximum and rescales. The other subtracts a
+bound of the logits that is known beforehand, |q| max|k−k̄| + max log a, which is allowed where the bound is so close to
+the true maximum that nothing is lost; it saves a pass over every block. Log-weights and the bound are extra columns of
+the matrix products, and so are the sums of the exponentials.
+
 Memory is linear in the number of queries and keys, in the forward pass and in every derivative.
+
 Ref         milakov2018; rabe2021.
 """
 
@@ -16,8 +22,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.attention.blocks import BLOCK, Keys, Queries, fold, logits, ones_below, over_blocks
+from measureformer.attention.blocks import BLOCK, Keys, Queries, Tiles, filled, fold_tiles, over_tiles
 from measureformer.errors import OptionError
+
+LARGE = 1 << 22
+"""Logits from which on the program contains both ways and chooses at run time; below, compiling two costs more."""
+
+NO_MASS = -1e30
+
+
+def reach(dtype: Any) -> float:
+    """How far below its bound the largest logit may lie: e^{−reach} is far above underflow, even summed n times."""
+    return 500.0 if dtype == jnp.float64 else 50.0
 
 
 class Streaming(eqx.Module):
@@ -43,27 +59,89 @@ class Streaming(eqx.Module):
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def stream(block: tuple[int, int], queries: Queries, keys: Keys) -> tuple[Array, Array]:
     """Values (m, c) and log-normaliser (m,); zeros and −inf where a query sees no mass."""
+    keys = filled(keys, block)
+    if queries.q.shape[0] * keys.k.shape[0] < LARGE:
+        return _online(block, queries, keys)
+    massive = keys.log_weights > -jnp.inf
+    count = jnp.maximum(jnp.sum(massive), 1).astype(keys.k.dtype)
+    centre = jnp.sum(jnp.where(massive[:, None], keys.k, 0), axis=0) / count
+    centred = keys._replace(k=keys.k - centre)
+    spread = _norms(queries.q) * jnp.max(jnp.where(massive, _norms(centred.k), 0))
+    heaviest = jnp.max(keys.log_weights)
+    lightest = jnp.min(jnp.where(massive, keys.log_weights, heaviest))
+    # the heaviest atom has a logit of at least heaviest − spread; behind a mask only the lightest can be relied on
+    below = 2 * jnp.max(spread) + (0 if keys.times is None else heaviest - lightest)
+    bound = spread + heaviest
+    return jax.lax.cond(
+        below < reach(queries.q.dtype),
+        lambda: _bounded(block, queries._replace(extra=bound), centred, queries.q @ centre),
+        lambda: _online(block, queries, keys),
+    )
 
-    def one(qs: Queries, blocks: Keys) -> tuple[Array, Array]:
-        def body(carry: tuple[Array, Array], ks: Keys) -> tuple[Array, Array]:
+
+def _norms(rows: Array) -> Array:
+    return jnp.sqrt(jnp.sum(rows * rows, axis=1))
+
+
+def _online(block: tuple[int, int], queries: Queries, keys: Keys) -> tuple[Array, Array]:
+    """With a running maximum."""
+
+    def one(q: Tiles, k: Tiles) -> tuple[Array, Array]:
+        def body(carry: tuple[Array, Array], k: Tiles) -> tuple[Array, Array]:
             top, sums = carry
-            scores = logits(qs, ks)
+            scores = _scores(q, k)
             new = jnp.maximum(top, jnp.max(scores, axis=0))
             # while everything seen so far has zero mass the maximum is −inf, and −inf − (−inf) would be NaN
             base = jnp.where(new == -jnp.inf, 0, new)
-            p = jnp.exp(scores - base[None, :])
-            return new, sums * jnp.exp(top - base) + ones_below(ks.v) @ p
+            return new, sums * jnp.exp(top - base) + k.side @ jnp.exp(scores - base)
 
-        size = qs.q.shape[0]
-        start = (jnp.full(size, -jnp.inf, qs.q.dtype), jnp.zeros((keys.v.shape[1] + 1, size), qs.q.dtype))
-        top, sums = fold(body, start, blocks)
-        total = sums[-1]
-        some = total > 0
-        total = jnp.where(some, total, 1)
-        log_z = jnp.where(some, top + jnp.log(total), -jnp.inf)
-        return (sums[:-1] / total).T, log_z
+        size = q.main.shape[1]
+        start = (jnp.full(size, -jnp.inf, q.main.dtype), jnp.zeros((keys.v.shape[1] + 1, size), q.main.dtype))
+        return _finished(*fold_tiles(body, start, q, k))
 
-    return over_blocks(one, queries, keys, block)
+    ones = jnp.ones_like(queries.q[:, :1])
+    left = Tiles(jnp.concatenate([queries.q, ones], axis=1), queries.times, None)
+    right = Tiles(jnp.concatenate([keys.k, keys.log_weights[:, None]], axis=1), keys.times, _with_ones(keys.v))
+    return over_tiles(one, left, right, block)
+
+
+def _bounded(block: tuple[int, int], queries: Queries, keys: Keys, shift: Array) -> tuple[Array, Array]:
+    """With the bound `queries.extra` of the logits in place of their maximum; `shift` was taken out of the logits."""
+
+    def one(q: Tiles, k: Tiles) -> tuple[Array, Array]:
+        def body(sums: Array, k: Tiles) -> Array:
+            return sums + k.side @ jnp.exp(_scores(q, k))
+
+        start = jnp.zeros((keys.v.shape[1] + 1, q.main.shape[1]), q.main.dtype)
+        return _finished(q.side[0] + q.side[1], fold_tiles(body, start, q, k))
+
+    ones, bound = jnp.ones_like(queries.q[:, :1]), queries.extra
+    left = Tiles(
+        jnp.concatenate([queries.q, ones, -bound[:, None]], axis=1), queries.times, jnp.stack([bound, shift], axis=1)
+    )
+    columns = [keys.k, keys.log_weights[:, None], jnp.ones_like(keys.k[:, :1])]
+    right = Tiles(jnp.concatenate(columns, axis=1), keys.times, _with_ones(keys.v))
+    return over_tiles(one, left, right, block)
+
+
+def _scores(q: Tiles, k: Tiles) -> Array:
+    """A block of exponents, keys in rows; −inf where the query may not look."""
+    scores = k.main @ q.main
+    if k.times is None:
+        return scores
+    return jnp.where(k.times[:, None] <= q.times[None, :], scores, -jnp.inf)
+
+
+def _finished(base: Array, sums: Array) -> tuple[Array, Array]:
+    total = sums[-1]
+    some = total > 0
+    total = jnp.where(some, total, 1)
+    return (sums[:-1] / total).T, jnp.where(some, base + jnp.log(total), -jnp.inf)
+
+
+def _with_ones(v: Array) -> Array:
+    """A column of ones makes the sums of the exponentials part of the same matrix product."""
+    return jnp.concatenate([v, jnp.ones_like(v, shape=(v.shape[0], 1))], axis=1)
 
 
 @stream.defjvp
@@ -72,26 +150,38 @@ def _stream_jvp(block: tuple[int, int], primals: Any, tangents: Any) -> tuple[An
     queries, keys = primals
     dqueries, dkeys = tangents
     out, log_z = stream(block, queries, keys)
-    tangent_queries = Queries(queries.q, queries.times, extra=(log_z, dqueries.q))
-    # the derivative's blocks travel with the keys': stacked next to them, they are cut and padded in the same way
-    tangent_keys = Keys(keys.k, (keys.v, dkeys.k, dkeys.v, dkeys.log_weights), keys.log_weights, keys.times)
-    dlog_z, mixed = over_blocks(_tangent, tangent_queries, tangent_keys, block)
+    dlog_z, mixed = _tangent(block, queries, filled(keys, block), dqueries, filled(dkeys, block, fill=0.0), log_z)
     return (out, log_z), (mixed - dlog_z[:, None] * out, dlog_z)
 
 
-def _tangent(qs: Queries, blocks: Keys) -> tuple[Array, Array]:
-    log_z, dq = qs.extra
-    base = jnp.where(log_z == -jnp.inf, 0, log_z)
+def _tangent(
+    block: tuple[int, int], queries: Queries, keys: Keys, dqueries: Queries, dkeys: Keys, log_z: Array
+) -> tuple[Array, Array]:
+    """Σ p dl and Σ p (dl v + dv), streamed; p = e^{l − log Z} and dl = ⟨dq,k⟩ + ⟨q,dk⟩ + d log a are matrix products.
 
-    # without the checkpoint, reverse mode would keep every block of p: quadratic memory
-    @jax.checkpoint
-    def body(sums: Array, ks: Keys) -> Array:
-        v, dk, dv, dlog_weights = ks.v
-        p = jnp.exp(logits(qs, ks) - base[None, :])
-        dl = ks.k @ dq.T + dk @ qs.q.T + dlog_weights[:, None]
-        # the last row collects d log Z = Σ p dl next to Σ p dl v
-        return sums + ones_below(v) @ (p * dl) + jnp.pad(dv.T, ((0, 1), (0, 0))) @ p
+    What is linear in the tangents is kept in arrays of its own, so that JAX can transpose it for reverse mode.
+    """
+    dim = queries.q.shape[1]
+    ones, base = jnp.ones_like(queries.q[:, :1]), jnp.where(log_z == -jnp.inf, 0, log_z)
+    left = Tiles(jnp.concatenate([queries.q, ones, -base[:, None]], axis=1), queries.times, None, [dqueries.q])
+    # finite, because a second derivative multiplies it by 0; low enough that the exponential is exactly 0
+    log_weights = jnp.maximum(keys.log_weights, NO_MASS)
+    columns = [keys.k, log_weights[:, None], jnp.ones_like(keys.k[:, :1])]
+    dlogits = jnp.concatenate([dkeys.k, dkeys.log_weights[:, None]], axis=1)
+    dvalues = jnp.concatenate([dkeys.v, jnp.zeros_like(dkeys.v, shape=(dkeys.v.shape[0], 1))], axis=1)
+    right = Tiles(jnp.concatenate(columns, axis=1), keys.times, _with_ones(keys.v), [dlogits, dvalues])
 
-    start = jnp.zeros((blocks.v[0].shape[2] + 1, log_z.shape[0]), log_z.dtype)
-    sums = fold(body, start, blocks)
-    return sums[-1], sums[:-1].T
+    def one(q: Tiles, k: Tiles) -> tuple[Array, Array]:
+        # without the checkpoint, reverse mode would keep every block of p: quadratic memory
+        @jax.checkpoint
+        def body(sums: Array, k: Tiles) -> Array:
+            dlogits, dvalues = k.tangents
+            p = jnp.exp(_scores(q, k))
+            dl = k.main[:, :dim] @ q.tangents[0].T + dlogits @ q.main[: dim + 1]
+            return sums + k.side @ (p * dl) + dvalues.T @ p
+
+        start = jnp.zeros((keys.v.shape[1] + 1, q.main.shape[1]), q.main.dtype)
+        sums = fold_tiles(body, start, q, k)
+        return sums[-1], sums[:-1].T
+
+    return over_tiles(one, left, right, block)

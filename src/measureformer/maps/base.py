@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from measureformer.distributed import collective
 from measureformer.errors import (
     DimensionMismatchError,
     DtypeError,
@@ -25,8 +26,20 @@ from measureformer.errors import (
     TimeError,
 )
 from measureformer.measures import AbstractAtomic, AbstractGaussianLike, AbstractMeasure, Discrete, SpaceTime
-from measureformer.numerics.arrays import cast, common_dtype, finite, floats, is_traced, on_device
+from measureformer.numerics.arrays import (
+    cast,
+    common_dtype,
+    finite,
+    first_index,
+    floats,
+    host,
+    is_spread,
+    is_traced,
+    namespace,
+    on_device,
+)
 from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics.mesh import TOKENS, gathered, mesh_of, over
 
 if TYPE_CHECKING:
     from measureformer.maps.compose import Compose, Scaled, Sum
@@ -79,6 +92,7 @@ class AbstractInContextMap(eqx.Module):
         """Values at the atoms of mu themselves; a composition computes every layer only once."""
         return self.evaluate(mu, mu.points, getattr(mu, "times", None))
 
+    @collective()
     def __call__(self, mu: AbstractMeasure, x: Any, t: Any = None) -> Float[Array, "*m e"]:
         """G(mu, x) for one query (d,) or several (m, d); on a `SpaceTime`, at the time or times t."""
         x, t, single = _queries(mu, x, t)
@@ -94,6 +108,7 @@ class AbstractInContextMap(eqx.Module):
         y = self._at_edge(mu, x, t)
         return on_device(y[0] if single else y)
 
+    @collective()
     def push(self, mu: AbstractMeasure) -> Any:
         """The push-forward G(mu, ·)♯mu: atoms move, masses (and times) stay.
 
@@ -175,19 +190,30 @@ class AbstractInContextMap(eqx.Module):
                 do="Use mf.SpaceTime.sequence(tokens) or SpaceTime.uniform(points, times), and call G(sigma, x, t).",
             )
 
-    def _at_edge(self, mu: AbstractMeasure, x: Any, t: Any) -> np.ndarray:
-        """Pad in NumPy, run one compiled program, cut in NumPy. `x = None` stands for the atoms of mu."""
+    def _at_edge(self, mu: AbstractMeasure, x: Any, t: Any) -> Any:
+        """Pad in NumPy, run one compiled program, cut in NumPy. `x = None` stands for the atoms of mu.
+
+        Rows in pieces on a mesh are padded already; their values stay there.
+        """
         dtype = self._dtype(mu, x)
         count = mu.n if x is None else len(x)  # pyright: ignore[reportAttributeAccessIssue] x is None only for atoms
-        padded = mu.padded() if isinstance(mu, AbstractAtomic) else mu
-        rows = None if x is None else pad_rows(x, bucket(count))
-        times = None if t is None else pad_rows(t, bucket(count))
-        y = np.asarray(_compiled(*cast((self, padded, rows, times), dtype)))[:count]
-        if not np.isfinite(y).all():
+        padded = mu.padded() if isinstance(mu, AbstractAtomic) and not is_spread(mu) else mu
+        queries = x, t
+        if not is_spread(x):
+            queries = tuple(None if rows is None else pad_rows(rows, bucket(count)) for rows in queries)
+        program = cast((self, padded, *queries), dtype)
+        if not is_spread(mu, x):
+            y = np.asarray(_compiled(*program))[:count]
+        elif x is None or is_spread(x):
+            y = _on_mesh(program, TOKENS)
+        else:
+            y = gathered(_on_mesh(program))[:count]
+        bad = ~namespace(y).isfinite(y)
+        if bad.any():
             points = mu.points if x is None else x  # pyright: ignore[reportAttributeAccessIssue]
             self.explain(mu, points, getattr(mu, "times", None) if x is None else t)
             raise NotFiniteError(
-                got=f"a non-finite value of {type(self).__name__} at query {int(np.argwhere(~np.isfinite(y))[0, 0])}",
+                got=f"a non-finite value of {type(self).__name__} at query {first_index(bad)[0]}",
                 need="a finite result",
                 do=f"Rescale the points or the weights of the layer, or use float64 (this was {dtype}).",
             )
@@ -199,8 +225,16 @@ class AbstractInContextMap(eqx.Module):
 
 
 @eqx.filter_jit
-def _compiled(G: AbstractInContextMap, mu: AbstractMeasure, x: Any, t: Any) -> Array:
-    return G.at_atoms(mu) if x is None else G.evaluate(mu, x, t)
+def _compiled(G: AbstractInContextMap, mu: AbstractMeasure, x: Any, t: Any, place: Any = None) -> Array:
+    y = G.at_atoms(mu) if x is None else G.evaluate(mu, x, t)
+    return y if place is None else jax.lax.with_sharding_constraint(y, place)
+
+
+def _on_mesh(program: tuple[Any, ...], *spec: str) -> Array:
+    """The compiled program on arrays in pieces: a mesh is set while it is traced, so attention goes round the ring."""
+    mesh = mesh_of(program)
+    with jax.set_mesh(mesh):
+        return _compiled(*program, place=over(mesh, *spec))
 
 
 @eqx.filter_jit
@@ -225,12 +259,12 @@ def no_closed_form(G: AbstractInContextMap, mu: AbstractMeasure, what: str = "va
 
 def refuse_blind(mu: Any, t: Any) -> None:
     """Refuse queries at times before all mass. Times are carried unchanged, so the first layer decides for all."""
-    first = np.asarray(mu.times)[np.asarray(mu.log_weights) > -np.inf].min()
-    blind = np.asarray(t) < first
+    first = namespace(mu).where(host(mu.log_weights) > -np.inf, host(mu.times), np.inf).min()
+    blind = host(t) < first
     if blind.any():
         i = int(blind.argmax())
         raise NothingVisibleError(
-            got=f"query {i} at time {float(np.asarray(t)[i]):g}, before the first mass at {float(first):g}",
+            got=f"query {i} at time {float(host(t)[i]):g}, before the first mass at {float(first):g}",
             need="an atom with time ≤ the query's",
             do="Ask at a later time, or add an earlier token.",
         )

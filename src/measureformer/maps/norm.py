@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from measureformer.errors import DimensionMismatchError, OptionError, ZeroVectorError
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import AbstractAtomic
-from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, scalar, shaped
+from measureformer.numerics.arrays import cast, common_dtype, finite, floats, host, owned, scalar, shaped
 
 
 class LayerNorm(AbstractInContextMap):
@@ -41,7 +41,7 @@ class LayerNorm(AbstractInContextMap):
 
     def examine(self, mu: Any, x: Any, t: Any) -> None:
         if float(self.eps) == 0:
-            refuse_zero(self, mu, x, lambda rows: np.ptp(rows, axis=1), "a token with equal coordinates")
+            refuse_zero(self, mu, x, lambda rows: rows.max(axis=1) - rows.min(axis=1), "a token with equal coordinates")
 
 
 class RMSNorm(AbstractInContextMap):
@@ -68,7 +68,7 @@ class RMSNorm(AbstractInContextMap):
 
     def examine(self, mu: Any, x: Any, t: Any) -> None:
         if float(self.eps) == 0:
-            refuse_zero(self, mu, x, lambda rows: np.abs(rows).max(axis=1), "the zero vector")
+            refuse_zero(self, mu, x, lambda rows: abs(rows).max(axis=1), "the zero vector")
 
 
 class UnitNorm(AbstractInContextMap):
@@ -93,7 +93,7 @@ class UnitNorm(AbstractInContextMap):
         return self.scale * _divided(x, jnp.sum(x**2, axis=1, keepdims=True)) + self.shift
 
     def examine(self, mu: Any, x: Any, t: Any) -> None:
-        refuse_zero(self, mu, x, lambda rows: np.abs(rows).max(axis=1), "the zero vector")
+        refuse_zero(self, mu, x, lambda rows: abs(rows).max(axis=1), "the zero vector")
 
 
 def _divided(rows: Array, squares: Array) -> Array:
@@ -105,7 +105,7 @@ def refuse_zero(G: AbstractInContextMap, mu: Any, x: Any, size: Any, what: str) 
     """Refuse queries, and atoms of the context, at which G would divide by zero."""
     sets = [("query", x)] + ([("atom", mu.points)] if isinstance(mu, AbstractAtomic) else [])
     for name, rows in sets:
-        zero = size(np.asarray(rows)) == 0
+        zero = size(host(rows)) == 0
         if zero.any():
             raise ZeroVectorError(
                 got=f"{what} ({name} {int(zero.argmax())}) in {type(G).__name__}",

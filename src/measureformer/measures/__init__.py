@@ -7,5 +7,7 @@ from measureformer.measures.gap import subset_sum_gap as subset_sum_gap
 from measureformer.measures.gaussian import AbstractGaussianLike as AbstractGaussianLike
 from measureformer.measures.gaussian import Gaussian as Gaussian
 from measureformer.measures.mixture import GaussianMixture as GaussianMixture
+from measureformer.measures.sharding import gather as gather
+from measureformer.measures.sharding import shard as shard
 from measureformer.measures.spacetime import Prefixes as Prefixes
 from measureformer.measures.spacetime import SpaceTime as SpaceTime

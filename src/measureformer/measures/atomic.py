@@ -11,14 +11,17 @@ import numpy as np
 from equinox import AbstractVar
 from jaxtyping import Array, Float
 
-from measureformer.errors import DimensionMismatchError, ShapeError, TracedError
+from measureformer.errors import DimensionMismatchError, ShapeError, SpreadError, TracedError
 from measureformer.measures.base import AbstractMeasure
 from measureformer.numerics.arrays import (
     cast,
     common_dtype,
     floats,
+    host,
+    is_elsewhere,
     is_traced,
     namespace,
+    needs_jax,
     on_device,
     positive_int,
 )
@@ -125,11 +128,13 @@ class AbstractAtomic(AbstractMeasure):
         keys, mass = self._keys() + 0.0, np.asarray(self.log_weights)
         kept = np.flatnonzero(mass > -np.inf)
         _, first, group = np.unique(keys[kept], axis=0, return_index=True, return_inverse=True)
-        top = mass[kept].max()
-        sums = np.bincount(group.reshape(-1), np.exp(mass[kept] - top), len(first))
+        # relative to the heaviest atom of each group: nothing underflows, and an atom that is alone keeps its weight
+        group, top = group.reshape(-1), np.full(len(first), -np.inf, mass.dtype)
+        np.maximum.at(top, group, mass[kept])
+        sums = np.bincount(group, np.exp(mass[kept] - top[group]), len(first))
         order = np.argsort(first)
-        merged = (top + np.log(sums[order])).astype(mass.dtype)
-        return self.rows(kept[first[order]]).with_log_weights(on_device(merged))
+        merged = (top + np.log(sums)).astype(mass.dtype)
+        return self.rows(kept[first[order]]).with_log_weights(on_device(merged[order]))
 
     def same_as(self, other: Self, atol: float = 0.0) -> bool:
         """Whether two measures are equal: atoms closer than `atol` are joined, then the masses of the groups compared.
@@ -143,18 +148,19 @@ class AbstractAtomic(AbstractMeasure):
         return _same(self.compact(), other.compact(), atol)
 
 
-def host(array: Any) -> Any:
-    """A concrete array as NumPy, a tracer as it is."""
-    return array if is_traced(array) else np.asarray(array)
-
-
 def concrete(tree: Any, what: str) -> None:
-    """Refuse tracers in functions whose result depends on values in its shape or its type."""
+    """Refuse tracers, and atoms on other machines, where the result depends on values in its shape or its type."""
     if is_traced(tree):
         raise TracedError(
             got=f"{what} on traced arrays (inside jit, grad or vmap)",
             need="concrete arrays, because the shape or the type of the answer depends on their values",
             do=f"Call {what} before or after the transformed function.",
+        )
+    if is_elsewhere(tree):
+        raise SpreadError(
+            got=f"{what} on a measure that lies on several machines",
+            need="all atoms in one place",
+            do="Take mf.gather(mu) first, if it fits on each of them.",
         )
 
 
@@ -180,7 +186,7 @@ def integrated(mu: AbstractAtomic, values: Any) -> Array:
     # Booleans, integers and lists carry no wish for a precision
     weights, values = cast((weights, values), weights.dtype if exact else common_dtype(weights, values))
     # a value at a passive token must not spoil the integral by 0 · inf
-    if is_traced(values, weights):
+    if needs_jax(values, weights):
         felt = (weights > 0).reshape(-1, *[1] * (values.ndim - 1))
         return weights @ jnp.where(felt, values, jnp.zeros_like(values))
     values, weights = np.asarray(values), np.asarray(weights)

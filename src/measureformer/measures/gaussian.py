@@ -56,8 +56,7 @@ class AbstractGaussianLike(AbstractMeasure):
             H = checked_covariances(shaped(floats(H, "H"), "H", "d d"), self.dim, "H")
         dtype = common_dtype(self, a, H)
         if is_traced(self, a, H):
-            measure, a, H = cast((self, a, H), dtype)
-            return measure.tilted(a, H)
+            return _compiled_tilted(*cast((self, a, H), dtype))
         count = a.shape[0]
         with jax.ensure_compile_time_eval():
             log_z, means = map(np.asarray, _compiled_tilted(*cast((self, pad_rows(a, bucket(count)), H), dtype)))

@@ -123,7 +123,7 @@ class GaussianMixture(AbstractGaussianLike):
         count = self.means.shape[0]
         labels = Discrete(on_device(np.arange(count, dtype=self.means.dtype)[:, None]), self.log_weights)
         xp = namespace(self, key)
-        roots = xp.stack([psd_root(on_device(host(self.covs)[c])) for c in range(count)])
+        roots = xp.asarray(psd_root(self.covs))
         drawn = xp.asarray(labels.sample(which, n).points)[:, 0].astype(int)
         steps = normal(noise, (n, self.dim)).astype(self.means.dtype)
         moved = xp.einsum("nij,nj->ni", roots[drawn], steps)

@@ -76,7 +76,7 @@ class SpaceTime(AbstractAtomic):
 
     def until(self, t: Any) -> Discrete:
         """What a query at time t sees: the atoms with times ≤ t, as a measure on space (not normalised)."""
-        concrete(self, "until")
+        concrete((self, t), "until")
         # in the dtype of the times: 0.1 in float64 lies before 0.1 in float32
         latest = np.asarray(cast(scalar(t, "t"), self.times.dtype))
         seen, massive = np.asarray(self.times) <= latest, np.asarray(self.log_weights) > -math.inf

@@ -22,12 +22,37 @@ def is_traced(*trees: Any) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
+def is_spread(*trees: Any) -> bool:
+    """Whether any concrete array in these trees lies in pieces on several devices, here or on other machines."""
+    return any(not array.is_fully_replicated for array in _on_devices(trees))
+
+
+def is_elsewhere(*trees: Any) -> bool:
+    """Whether pieces of any concrete array lie on other machines."""
+    return any(not (array.is_fully_addressable or array.is_fully_replicated) for array in _on_devices(trees))
+
+
+def _on_devices(trees: Any) -> list[jax.Array]:
+    leaves = jax.tree.leaves(trees)
+    return [leaf for leaf in leaves if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer)]
+
+
+def needs_jax(*trees: Any) -> bool:
+    """Whether NumPy cannot have these: tracers have no values, and pieces must not be pulled to one machine."""
+    return is_traced(*trees) or is_spread(*trees)
+
+
 def namespace(*trees: Any) -> ModuleType:
-    """NumPy for concrete arrays, `jax.numpy` under a trace.
+    """NumPy for concrete arrays, `jax.numpy` under a trace and for arrays in pieces.
 
     Small reductions on arrays of the user's size are done in NumPy: in eager `jax.numpy` every new size would compile.
     """
-    return jnp if is_traced(*trees) else np
+    return jnp if needs_jax(*trees) else np
+
+
+def host(array: Any) -> Any:
+    """A concrete array as NumPy; a tracer, or an array in pieces, as it is."""
+    return array if needs_jax(array) else np.asarray(array)
 
 
 def floats(value: Any, name: str) -> Any:
@@ -52,7 +77,7 @@ def floats(value: Any, name: str) -> Any:
             ) from None
         dtype = value.dtype
     if jnp.issubdtype(dtype, jnp.floating):
-        wanted = np.dtype(np.float32) if dtype.itemsize < 4 else np.dtype(dtype)
+        wanted = np.dtype(np.float32) if dtype.itemsize < 4 else np.dtype(dtype).newbyteorder("=")
         # without 64-bit support JAX would round silently at the next operation: do it here, once
         wanted = min(wanted, default, key=lambda kind: kind.itemsize)
     elif jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.bool_):
@@ -66,7 +91,7 @@ def floats(value: Any, name: str) -> Any:
     if value.dtype == wanted:
         return value
     # eager JAX would compile the conversion for every new shape
-    return (value if is_traced(value) else np.asarray(value)).astype(wanted)
+    return host(value).astype(wanted)
 
 
 def default_float() -> np.dtype[Any]:
@@ -93,14 +118,19 @@ def finite(value: Any, name: str) -> None:
     """Refuse NaN and infinity in a concrete array; tracers are not looked at."""
     if is_traced(value):
         return
-    bad = ~np.isfinite(np.asarray(value))
+    bad = ~namespace(value).isfinite(host(value))
     if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        where = first_index(bad)
         raise NotFiniteError(
             got=f"{name} with {int(bad.sum())} non-finite entries, the first at index {where}",
             need="finite numbers",
             do="Remove or replace these entries; a token that should have no influence gets weight 0.",
         )
+
+
+def first_index(mask: Any) -> tuple[int, ...]:
+    """Where a concrete mask is true for the first time, in the order of its entries."""
+    return tuple(int(i) for i in np.unravel_index(int(mask.reshape(-1).argmax()), mask.shape))
 
 
 def shaped(value: Any, name: str, axes: str) -> Any:
@@ -137,15 +167,15 @@ def common_dtype(*trees: Any) -> np.dtype[Any]:
 
 def cast(tree: Tree, dtype: Any) -> Tree:
     """The same tree with every floating-point array in `dtype`; NumPy arrays stay NumPy arrays."""
+    return jax.tree.map(lambda leaf: _cast_leaf(leaf, dtype), tree)
 
-    def convert(leaf: Any) -> Any:
-        if not _is_floating(leaf) or leaf.dtype == dtype:
-            return leaf
-        if isinstance(leaf, np.ndarray) or is_traced(leaf):
-            return leaf.astype(dtype)
-        return on_device(np.asarray(leaf).astype(dtype))
 
-    return jax.tree.map(convert, tree)
+def _cast_leaf(leaf: Any, dtype: Any) -> Any:
+    if not _is_floating(leaf) or leaf.dtype == dtype:
+        return leaf
+    if isinstance(leaf, np.ndarray) or needs_jax(leaf):
+        return leaf.astype(dtype)
+    return on_device(np.asarray(leaf).astype(dtype))
 
 
 def _is_floating(leaf: Any) -> bool:

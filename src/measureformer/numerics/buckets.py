@@ -39,6 +39,13 @@ def pad_rows(array: Any, size: int) -> np.ndarray:
     return np.concatenate([rows, np.broadcast_to(rows[:1], (size - len(rows), *rows.shape[1:]))])
 
 
+def pad_axis(array: Any, size: int, axis: int) -> np.ndarray:
+    """The concrete array as NumPy, with copies of its first slice along `axis` appended up to `size`."""
+    entries = np.asarray(array)
+    fill = np.repeat(np.take(entries, [0], axis), size - entries.shape[axis], axis)
+    return np.concatenate([entries, fill], axis) if fill.size else entries
+
+
 def pad_log_weights(log_weights: Any, size: int) -> np.ndarray:
     """Log-weights along the last axis, with −inf appended up to `size`."""
     entries = np.asarray(log_weights)

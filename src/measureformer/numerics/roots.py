@@ -12,8 +12,8 @@ from jaxtyping import Array, Float
 from measureformer.numerics.arrays import is_traced, namespace, on_device
 
 
-def psd_root(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """The symmetric square root of a positive semidefinite matrix; tiny negative eigenvalues count as zero.
+def psd_root(matrix: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
+    """The symmetric square root of a positive semidefinite matrix, or of each; tiny negative eigenvalues count as zero.
 
     Its derivative X solves S X + X S = dM. Automatic differentiation of `eigh` divides by differences of eigenvalues
     and gives NaN for the identity matrix; the sums of roots that stand here vanish only on the common kernel.
@@ -23,7 +23,7 @@ def psd_root(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
 
 def _root(xp: ModuleType, matrix: Any) -> Any:
     values, vectors = xp.linalg.eigh(matrix)
-    return (vectors * xp.sqrt(xp.maximum(values, 0))) @ vectors.T
+    return _in_basis(vectors, xp.sqrt(xp.maximum(values, 0)))
 
 
 @jax.custom_jvp
@@ -36,7 +36,12 @@ def _psd_root_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array,
     (matrix,), (tangent,) = primals, tangents
     values, vectors = jnp.linalg.eigh(matrix)
     roots = jnp.sqrt(jnp.maximum(values, 0))
-    sums = roots[:, None] + roots[None, :]
-    inner = vectors.T @ tangent @ vectors
+    sums = roots[..., :, None] + roots[..., None, :]
+    back = vectors.swapaxes(-1, -2)
+    inner = back @ tangent @ vectors
     inner = jnp.where(sums > 0, inner / jnp.where(sums > 0, sums, 1), 0)
-    return (vectors * roots) @ vectors.T, vectors @ inner @ vectors.T
+    return _in_basis(vectors, roots), vectors @ inner @ back
+
+
+def _in_basis(vectors: Any, values: Any) -> Any:
+    return (vectors * values[..., None, :]) @ vectors.swapaxes(-1, -2)

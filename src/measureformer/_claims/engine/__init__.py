@@ -1,0 +1,1 @@
+"""The engine: exact attention on arrays, streamed and sharded."""
