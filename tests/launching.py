@@ -18,18 +18,20 @@ PATIENCE = 120.0
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's own, without what earlier tests may have asked of JAX or of workers."""
+    """This process's own, without what other tests may have asked of JAX or of workers."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("MEASUREFORMER_", "XLA_FLAGS", "JAX_NUM_CPU"))}
     return kept | more
 
 
-def run_program(name: str, *arguments: str, devices: int = 1) -> str:
+QUICK_TO_COMPILE = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+"""For programs of which nothing but the answer matters."""
+
+
+def run_program(name: str, *arguments: str, devices: int = 1, **more: str) -> str:
     """The output of a program of this folder, alone, with that many devices."""
     command = [sys.executable, str(PROGRAMS / name), *arguments]
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    done = subprocess.run(
-        command, env=environment(XLA_FLAGS=flags), capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    given = environment(XLA_FLAGS=f"--xla_force_host_platform_device_count={devices}", **more)
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -78,9 +80,9 @@ def alive(process: int) -> bool:
 
 
 @contextmanager
-def launched(folder: Path, program: str, *arguments: str, workers: int = 2) -> Generator[Launched]:
+def launched(folder: Path, program: str, *arguments: str, **more: str) -> Generator[Launched]:
     """`measureformer launch` of a program of this folder, as its users start it, without a terminal."""
-    command = [sys.executable, "-m", "measureformer", "launch", "-n", str(workers), str(PROGRAMS / program)]
+    command = [sys.executable, "-m", "measureformer", "launch", "-n", "2", str(PROGRAMS / program)]
     with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
         process = subprocess.Popen(
             [*command, str(folder), *arguments],
@@ -88,7 +90,7 @@ def launched(folder: Path, program: str, *arguments: str, workers: int = 2) -> G
             stdout=out,
             stderr=err,
             text=True,
-            env=environment(),
+            env=environment(**more),
             start_new_session=True,
         )
         try:

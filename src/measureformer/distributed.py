@@ -14,7 +14,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -30,11 +30,12 @@ from measureformer.numerics.mesh import token_mesh
 
 @dataclass
 class _State:
-    """What this process knows of the others: its number, theirs, and whether one has been lost."""
+    """What this process knows of the others: its number, theirs, whether one has been lost, and how it was to end."""
 
     index: int = 0
     count: int = 1
     lost: bool = False
+    status: Any = None
 
 
 _state = _State()
@@ -100,7 +101,6 @@ def _place(
 
 def _meet(coordinator: str, count: int, index: int, *, heartbeat: int, start: int, finish: int) -> None:
     address, port = _own_address(coordinator), coordinator.rpartition(":")[2]
-    _state.index, _state.count = index, count
     # a worker that is asked to end should end: the service that turns SIGTERM into a notice would keep it alive
     jax.config.update("jax_enable_preemption_service", False)
     _exchange_on(address)
@@ -119,8 +119,9 @@ def _meet(coordinator: str, count: int, index: int, *, heartbeat: int, start: in
             heartbeat_timeout_seconds=heartbeat,
             shutdown_timeout_seconds=finish,
         )
-        sys.excepthook = _end_on_exception
-        atexit.register(_end_if_left_alone)
+        _state.index, _state.count = index, count
+        sys.excepthook, sys.exit = _end_on_exception, _remembering(sys.exit)
+        atexit.register(_end_without_waiting)
         jax.devices()
     except RuntimeError as error:
         raise LaunchError(
@@ -207,17 +208,30 @@ def _not_met(coordinator: str, count: int, index: int, seconds: int) -> WorkerLo
 
 
 def _end_on_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """An uncaught error ends this worker at once: while it waited for the others at exit, they would wait for it."""
+    """An uncaught error ends this worker at once: if it waited for the others at exit, they would wait for it."""
     if isinstance(error, WorkerLost) or _is_loss(error):
         _leave(error if isinstance(error, WorkerLost) else _lost(error))
     sys.__excepthook__(kind, error, trace)
     _exit(130 if issubclass(kind, KeyboardInterrupt) else 1)
 
 
-def _end_if_left_alone() -> None:
-    """At exit of a program that has caught `WorkerLost`; runs before the runtime's own, which would wait."""
+def _remembering(leave: Callable[[Any], NoReturn]) -> Callable[..., NoReturn]:
+    """`sys.exit`, with a note of the exit code: what runs at exit is not told by Python."""
+
+    def remembering(status: Any = None, /) -> NoReturn:
+        _state.status = status
+        leave(status)
+
+    return remembering
+
+
+def _end_without_waiting() -> None:
+    """At exit of a program that has caught `WorkerLost`, or failed; runs before the runtime's own, which would wait."""
     if _state.lost:
         _exit(LOST)
+    if _state.status not in (None, 0):
+        # like Python, which has printed a status that is not a number
+        _exit(_state.status if isinstance(_state.status, int) else 1)
 
 
 def _leave(loss: WorkerLost) -> NoReturn:

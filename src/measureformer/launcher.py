@@ -28,7 +28,7 @@ COORDINATOR, COUNT, INDEX = "MEASUREFORMER_COORDINATOR", "MEASUREFORMER_WORKERS"
 LOST = 3
 """Exit code of a worker that ends because it has lost another one."""
 
-GRACE = 5.0
+GRACE = 3.0
 """Seconds that workers have to end by themselves after a loss, and again after they were asked to."""
 
 _INTERVAL = 0.05

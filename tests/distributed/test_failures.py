@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from launching import Launched, alive, environment, launched, lines
+from launching import PATIENCE, PROGRAMS, Launched, alive, environment, launched, lines
+from measureformer.launcher import COORDINATOR, COUNT, INDEX
 
 pytestmark = pytest.mark.slow
 
-# the promise; on a quiet machine it takes a second, or the heartbeat of `loop.py` when a worker is stopped
+# the promise; on a quiet machine it takes a second, or the heartbeat when a worker is stopped
 PROMISED = 30.0
 
 
@@ -54,7 +56,7 @@ def test_a_survivor_may_go_on_after_the_loss(tmp_path: Path) -> None:
 
 
 def test_a_stopped_worker_is_named(tmp_path: Path) -> None:
-    with launched(tmp_path, "loop.py") as run:
+    with launched(tmp_path, "loop.py", "stop") as run:
         victim = run.worker(1)
         start = time.monotonic()
         os.kill(victim, signal.SIGSTOP)
@@ -62,13 +64,16 @@ def test_a_stopped_worker_is_named(tmp_path: Path) -> None:
     assert f"got worker 1 of 2 (process {victim}), which was stopped and no longer answered" in said
 
 
-def test_an_exception_ends_all_with_its_traceback(tmp_path: Path) -> None:
-    with launched(tmp_path, "loop.py", "raise") as run:
-        start = time.monotonic()
-        said = ends(run, start)
+@pytest.mark.parametrize(
+    ("trouble", "last"), [("raise", "ValueError: a mistake in the script"), ("exit", "no data for me")]
+)
+def test_a_worker_that_fails_ends_all(trouble: str, last: str, tmp_path: Path) -> None:
+    # kills: a worker that waits for the others at exit, while they wait for it in an exchange
+    with launched(tmp_path, "loop.py", trouble) as run:
+        said = ends(run, time.monotonic())
     assert "got worker 1 of 2" in said
     assert "ended with exit code 1" in said
-    assert "  | ValueError: a mistake in the script\n" in said
+    assert f"  | {last}\n" in said
 
 
 def test_a_worker_that_never_comes_is_named(tmp_path: Path) -> None:
@@ -80,21 +85,34 @@ def test_a_worker_that_never_comes_is_named(tmp_path: Path) -> None:
 
 def test_waiting_for_the_others_ends_with_a_sentence() -> None:
     # a worker alone, as on a machine of its own: nobody is there at this address
-    program = "import measureformer as mf; mf.join_workers('127.0.0.1:1', 2, 1, start=3)"
+    program = "import measureformer as mf; mf.join_workers('127.0.0.1:1', 2, 1, start=2)"
     start = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 3
     assert time.monotonic() - start < PROMISED
-    assert "got worker 1 alone for 3 s at 127.0.0.1:1; need 2 workers there. Start the missing ones" in done.stderr
+    assert "got worker 1 alone for 2 s at 127.0.0.1:1; need 2 workers there. Start the missing ones" in done.stderr
 
 
-def test_workers_may_finish_at_different_times(tmp_path: Path) -> None:
-    # kills: a time-out at the end that takes the first one's patience for a death
-    with launched(tmp_path, "loop.py", "finish") as run:
-        assert run.wait() == 0, run.err
-    assert [said[-1] for said in lines(run.out, [0, 1]).values()] == ["worker 0 is done", "worker 1 is done"]
+def test_workers_started_by_hand_may_finish_at_different_times(tmp_path: Path) -> None:
+    # as on two machines: one address for all, a number for each; kills: whoever is done takes the others with it
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{probe.getsockname()[1]}"
+    command = [sys.executable, str(PROGRAMS / "loop.py"), str(tmp_path), "finish"]
+    started = []
+    try:
+        for number in range(2):
+            place = {COORDINATOR: coordinator, COUNT: "2", INDEX: str(number)}
+            started.append(subprocess.Popen(command, env=environment(**place), stdout=subprocess.PIPE, text=True))
+        said = [process.communicate(timeout=PATIENCE)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in started] == [0, 0]
+    assert [text.splitlines()[-1] for text in said] == ["worker 0 is done", "worker 1 is done"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

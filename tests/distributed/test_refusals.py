@@ -55,7 +55,7 @@ def test_refusals(case: str) -> None:
         call()
 
 
-PLACES: dict[str, tuple[dict[str, str], tuple[str, int, int] | None | str]] = {
+PLACES: dict[str, tuple[dict[str, str], tuple[str, int, int] | str | None]] = {
     "alone": ({}, None),
     "launched": ({COORDINATOR: "127.0.0.1:80", COUNT: "3", INDEX: "2"}, ("127.0.0.1:80", 3, 2)),
     "by name": ({COORDINATOR: "node-0:80", COUNT: "1", INDEX: "0"}, ("node-0:80", 1, 0)),

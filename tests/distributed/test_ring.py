@@ -43,11 +43,11 @@ def exact(q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> tuple[np.ndar
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("devices", "block"), [(1, 8), (2, 64), (6, 8)])
+@pytest.mark.parametrize(("devices", "block"), [(2, 64), (6, 8)])
 def test_the_bound_holds_against_long_double(devices: int, block: int, dtype: Any) -> None:
     # kills: a merge that forgets to rescale, shards without mass that become NaN, and a bound without the shards' own
     for seed, spread in enumerate((0.0, 1.0, 30.0, 1e4)):
-        q, k, v, log_weights, times = (a.astype(dtype) for a in problem(seed, 96, spread))
+        q, k, v, log_weights = (a.astype(dtype) for a in problem(seed, 96, spread)[:4])
         log_weights[:20] = -np.inf
         log_weights *= dtype(1 + 30 * (seed % 2))
         values, log_z, (bound, log_bound) = around(devices, block, q, k, v, log_weights, None)
@@ -97,25 +97,34 @@ def dense(q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> tuple[Any, An
     return jax.nn.softmax(logits, axis=1) @ v, jax.nn.logsumexp(logits, axis=1)
 
 
-@pytest.mark.parametrize("mode", ["grad", "jvp", pytest.param("jvp of grad", marks=pytest.mark.slow)])
+def ring_of_three(q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> tuple[Any, Any]:
+    """On one of three devices: the answers of its own queries."""
+    ring = Ring("devices", 3, (4, 4))
+    return ring_stream(ring, Queries(q, times), Keys(k, v, log_weights, times))[:2]
+
+
+@pytest.mark.parametrize("mode", ["jvp", pytest.param("jvp of grad", marks=pytest.mark.slow)])
 def test_derivatives_agree_with_dense_ones(mode: str) -> None:
     *arrays, times = map(jnp.asarray, problem(5, 18))
     *directions, _ = map(jnp.asarray, problem(6, 18))
     # a first shard without mass; the earliest key has mass, so every query sees some
     arrays[3] = jnp.where((jnp.arange(18) < 6) & (times > times.min()), -jnp.inf, arrays[3])
 
-    def derivative(function: Any) -> Any:
-        gradient = jax.grad(lambda *a: sum(jnp.sum(jnp.sin(part)) for part in function(*a, times)), (0, 1, 2, 3))
-        if mode == "grad":
-            return gradient(*arrays)
+    def derivative(function: Any, given: Any) -> Any:
+        *primals, tangents, times = given
+
+        def gradient(*arrays: Any) -> Any:
+            # what a device feels of the sum over all devices comes back to it through the exchanges
+            answers, back = jax.vjp(lambda *a: function(*a, times), *arrays)
+            return back(jax.tree.map(jnp.cos, answers))
+
         if mode == "jvp":
-            return jax.jvp(lambda *a: function(*a, times), tuple(arrays), tuple(directions))
-        return jax.jvp(gradient, tuple(arrays), tuple(directions))
+            return jax.jvp(lambda *a: function(*a, times), tuple(primals), tuple(tangents))
+        return jax.jvp(gradient, tuple(primals), tuple(tangents))
 
-    def ring(*given: Any) -> Any:
-        return around(3, 4, *given)[:2]
-
-    ours, theirs = (jax.tree.leaves(jax.jit(lambda f=f: derivative(f))()) for f in (ring, dense))
-    assert len(ours) == len(theirs) > 0
-    for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+    given = (*arrays, directions, times)
+    shards = jax.tree.map(lambda a: a.reshape(3, 6, *a.shape[1:]), given)
+    ours = jax.jit(jax.vmap(partial(derivative, ring_of_three), axis_name="devices"))(shards)
+    theirs = jax.jit(partial(derivative, dense))(given)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a.reshape(b.shape), b, rtol=1e-11, atol=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -13,7 +14,15 @@ from hypothesis import strategies as st
 import measureformer as mf
 
 D = 3
-few = settings(max_examples=10)
+few = settings(max_examples=5)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _light_compilation() -> Iterator[None]:
+    """Laws hold for any machine code: many small programs are compiled here without optimisation, to save time."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def layers(seed: int) -> tuple[Any, Any, Any]:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import measureformer as mf
-from measure_examples import DIM, arrays, discrete, spacetime
+from measure_examples import DIM, aligned, arrays, discrete, spacetime
 
 EPS = np.finfo(np.float64).eps
 seeds = st.integers(0, 2**31)
@@ -39,12 +39,12 @@ def test_constructors() -> None:
 
 @pytest.mark.parametrize("make", [mf.Discrete.uniform, lambda x: mf.Discrete.weighted(x, np.ones(len(x)))])
 def test_the_users_arrays_are_not_shared(make: Any) -> None:
-    points = np.ones((64, 2))
+    points = aligned(64, 2)
     mu, moved = make(points), make(points).push(lambda x: points)
     points[:] = np.nan
     assert (np.asarray(mu.points) == 1).all()
     assert (np.asarray(moved.points) == 1).all()
-    weights = np.ones(64)
+    weights = aligned(64)
     nu = mf.Discrete.weighted(np.zeros((64, 2)), weights)
     weights[:] = 7
     assert float(nu.mass) == pytest.approx(64, rel=ROUNDING)

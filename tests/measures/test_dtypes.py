@@ -20,6 +20,10 @@ def dtypes(result: Any) -> set[Any]:
     return {np.dtype(leaf.dtype) for leaf in leaves if np.issubdtype(leaf.dtype, np.floating)}
 
 
+# on concrete arrays these run the same program, which takes a second to compile; one of the four tilts is run
+TRACED_ONLY = {("Gaussian", "tilt"), ("GaussianMixture", "tilt"), ("GaussianMixture", "tilt with H")}
+
+
 @pytest.mark.parametrize(("kind", "name"), entries(TRACEABLE, CONCRETE_ONLY))
 def test_float32_stays_float32(kind: str, name: str) -> None:
     # kills: NumPy scalars, constants and draws in the default precision; the strict rules refuse a silent promotion
@@ -27,11 +31,13 @@ def test_float32_stays_float32(kind: str, name: str) -> None:
     assert dtypes(mu) == {SINGLE}
     run = (TRACEABLE[kind] | CONCRETE_ONLY[kind])[name]
     with jax.numpy_dtype_promotion("strict"):
+        if name in TRACEABLE[kind]:
+            assert dtypes(jax.eval_shape(run, mu)) == {SINGLE}
+        if (kind, name) in TRACED_ONLY:
+            return
         found = run(mu)
         assert dtypes(found) <= {SINGLE}
         assert floating(found) or isinstance(found, bool)
-        if name in TRACEABLE[kind]:
-            assert dtypes(jax.eval_shape(run, mu)) == {SINGLE}
 
 
 def half(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import measureformer as mf
-from measure_examples import spacetime
+from measure_examples import aligned, spacetime
 from measureformer.measures import Prefixes
 
 seeds = st.integers(0, 2**31)
@@ -33,7 +33,7 @@ def test_constructors() -> None:
 
 
 def test_the_users_arrays_are_not_shared() -> None:
-    points, times, weights = np.ones((64, 2)), np.ones(64), np.ones(64)
+    points, times, weights = aligned(64, 2), aligned(64), aligned(64)
     sigma = mf.SpaceTime.weighted(points, times, weights)
     for array in (points, times, weights):
         array[:] = np.nan

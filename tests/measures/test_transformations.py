@@ -200,6 +200,14 @@ def test_some_gradients_are_not_zero() -> None:
         assert (np.abs(row).max() > 1e-3) == (name not in blind), name
 
 
+def test_radius_at_the_origin_has_gradient_zero() -> None:
+    # kills: the derivative of the root at 0
+    value, gradient = jax.value_and_grad(lambda x: mf.Discrete.uniform(x).radius())(jnp.zeros((2, DIM)))
+    assert float(value) == 0
+    assert (np.asarray(gradient) == 0).all()
+    assert float(mf.Discrete.uniform(np.zeros((2, DIM))).radius()) == 0
+
+
 def test_gradients_of_mixtures() -> None:
     """Finite with a component of weight zero, repeated and zero eigenvalues; and right where the law is regular."""
     means, regular = np.random.default_rng(0).normal(size=(2, DIM)), covariances(0, 2)

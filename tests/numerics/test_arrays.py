@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from compilations import count_compilations
+from measure_examples import aligned
 from measureformer.errors import DtypeError, MeasureformerError, NotFiniteError, OptionError, ShapeError
 from measureformer.numerics.arrays import (
     cast,
@@ -121,7 +122,7 @@ def test_what_is_not_refused() -> None:
 def test_owned_arrays_are_not_the_users(dtype: type) -> None:
     # kills: device_put without a copy, which shares memory when the array is aligned
     for size in (1, 64, 4096):
-        given = np.ones((size, 2), dtype)
+        given = aligned(size, 2, dtype=dtype)
         taken = owned(floats(given, "points"))
         given[:] = 7
         assert (np.asarray(taken) == 1).all()

@@ -19,7 +19,7 @@ Measure = TypeVar("Measure", bound=AbstractAtomic)
 
 
 @collective()
-def shard(mu: Measure, mesh: Any, *, each: Literal["whole", "part"] = "whole") -> Measure:
+def shard(mu: Any, mesh: Any, *, each: Literal["whole", "part"] = "whole") -> Any:
     """The same measure with its atoms spread over the axis "tokens" of the mesh, padded with atoms of zero mass.
 
     Maps work on it as on any other, `G.push(mu)` and `G(mu, x)`: attention goes round the ring, no machine ever holds

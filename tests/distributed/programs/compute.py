@@ -51,7 +51,7 @@ answers |= dict(zip(("dq", "dk", "dv", "dlog_weights"), gradient, strict=True))
 # measures: the push-forward stays in pieces, queries that every process has get answers that every process has
 mu = mf.Discrete.weighted(given["points"], given["weights"])
 spread = mf.shard(mu, mesh)
-net = mf.Residual(mf.Attention.random(jax.random.key(0), mu.dim)) @ mf.UnitNorm(np.ones(mu.dim))
+net = mf.Residual(mf.Attention.random(jax.random.key(0), mu.dim))
 nu = net.push(spread)
 answers["in pieces"] = nu.points.sharding.spec[0] == "tokens" and not nu.points.is_fully_replicated
 answers["pushed"] = mf.gather(nu).points[: mu.n]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -18,8 +19,16 @@ from map_examples import ALL, DIM, EXAMPLES, context, late, public_maps, queries
 
 names = pytest.mark.parametrize("name", ALL)
 public = pytest.mark.parametrize("name", EXAMPLES)
-few = settings(max_examples=10)
+few = settings(max_examples=5)
 seeds = st.integers(0, 10**6)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _light_compilation() -> Iterator[None]:
+    """Laws hold for any machine code: many small programs are compiled here without optimisation, to save time."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def scale_of(values: Any) -> float:

@@ -14,15 +14,14 @@ import measureformer as mf
 from measureformer.errors import NoClosedFormError
 from measureformer.maps.heads import AbstractHeads
 
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(50)
 EXACT = [mf.Attention, mf.LinearAttention, mf.L2Attention, mf.UnnormalizedAttention]
 
 
-def rule(mean: Any, root: Any, mass: float = 1.0) -> mf.Discrete:
+def rule(mean: Any, root: Any, mass: float = 1.0, nodes: int = 30) -> mf.Discrete:
     """Quadrature for N(mean, root·rootᵀ): with a root of fewer columns the law is singular."""
-    axes = [NODES] * root.shape[1]
-    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, root.shape[1])
-    weights = np.prod(np.stack(np.meshgrid(*[WEIGHTS] * root.shape[1], indexing="ij"), -1), -1).reshape(-1)
+    x, w = np.polynomial.hermite_e.hermegauss(nodes)
+    grid = np.stack(np.meshgrid(*[x] * root.shape[1], indexing="ij"), axis=-1).reshape(-1, root.shape[1])
+    weights = np.prod(np.stack(np.meshgrid(*[w] * root.shape[1], indexing="ij"), -1), -1).reshape(-1)
     return mf.Discrete.weighted(mean + grid @ root.T, mass * weights / weights.sum())
 
 
