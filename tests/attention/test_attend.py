@@ -154,6 +154,20 @@ def test_causal_queries_see_their_prefix_and_nothing_else() -> None:
     np.testing.assert_allclose(out.log_normalizer, log_z.astype(float), atol=1e-13)
 
 
+@pytest.mark.parametrize("n", [50, 2600])
+def test_not_even_rounding_depends_on_the_future(n: int) -> None:
+    # kills: a bound or a centre over all keys, which changes the last digits when later keys change
+    arrays = problem(14, n, n)
+    times = np.arange(n) / n
+    changed = [a.copy() for a in arrays]
+    for array in changed:
+        array[n // 2 :] *= 7
+    before, after = (mf.attend(*a, times=(times, times)) for a in (arrays, changed))
+    np.testing.assert_array_equal(before.values[: n // 2], after.values[: n // 2])
+    np.testing.assert_array_equal(before.log_normalizer[: n // 2], after.log_normalizer[: n // 2])
+    assert np.abs(np.asarray(before.values) - np.asarray(after.values))[n // 2 :].max() > 1e-3
+
+
 def test_heads_and_batches_are_leading_axes() -> None:
     rng = np.random.default_rng(9)
     q, k, v = rng.normal(size=(2, 3, 5, 4)), rng.normal(size=(2, 3, 7, 4)), rng.normal(size=(2, 3, 7, 2))

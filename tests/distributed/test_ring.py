@@ -98,8 +98,8 @@ def dense(q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> tuple[Any, An
 
 
 def ring_of_three(q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> tuple[Any, Any]:
-    """On one of three devices: the answers of its own queries."""
-    ring = Ring("devices", 3, (4, 4))
+    """On one of three devices: the answers of its own queries. One block each: blocks have tests of their own."""
+    ring = Ring("devices", 3, (8, 8))
     return ring_stream(ring, Queries(q, times), Keys(k, v, log_weights, times))[:2]
 
 

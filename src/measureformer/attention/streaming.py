@@ -60,20 +60,18 @@ class Streaming(eqx.Module):
 def stream(block: tuple[int, int], queries: Queries, keys: Keys) -> tuple[Array, Array]:
     """Values (m, c) and log-normaliser (m,); zeros and −inf where a query sees no mass."""
     keys = filled(keys, block)
-    if queries.q.shape[0] * keys.k.shape[0] < LARGE:
+    # behind a mask not even the rounding may depend on keys that a query does not see, as a bound over all keys would
+    if queries.q.shape[0] * keys.k.shape[0] < LARGE or keys.times is not None:
         return _online(block, queries, keys)
     massive = keys.log_weights > -jnp.inf
     count = jnp.maximum(jnp.sum(massive), 1).astype(keys.k.dtype)
     centre = jnp.sum(jnp.where(massive[:, None], keys.k, 0), axis=0) / count
     centred = keys._replace(k=keys.k - centre)
     spread = _norms(queries.q) * jnp.max(jnp.where(massive, _norms(centred.k), 0))
-    heaviest = jnp.max(keys.log_weights)
-    lightest = jnp.min(jnp.where(massive, keys.log_weights, heaviest))
-    # the heaviest atom has a logit of at least heaviest − spread; behind a mask only the lightest can be relied on
-    below = 2 * jnp.max(spread) + (0 if keys.times is None else heaviest - lightest)
-    bound = spread + heaviest
+    # the heaviest atom has a logit of at least −spread + its log-weight, so the bound is at most 2·spread too high
+    bound = spread + jnp.max(keys.log_weights)
     return jax.lax.cond(
-        below < reach(queries.q.dtype),
+        2 * jnp.max(spread) < reach(queries.q.dtype),
         lambda: _bounded(block, queries._replace(extra=bound), centred, queries.q @ centre),
         lambda: _online(block, queries, keys),
     )
@@ -116,9 +114,7 @@ def _bounded(block: tuple[int, int], queries: Queries, keys: Keys, shift: Array)
         return _finished(q.side[0] + q.side[1], fold_tiles(body, start, q, k))
 
     ones, bound = jnp.ones_like(queries.q[:, :1]), queries.extra
-    left = Tiles(
-        jnp.concatenate([queries.q, ones, -bound[:, None]], axis=1), queries.times, jnp.stack([bound, shift], axis=1)
-    )
+    left = Tiles(jnp.concatenate([queries.q, ones, -bound[:, None]], axis=1), None, jnp.stack([bound, shift], axis=1))
     columns = [keys.k, keys.log_weights[:, None], jnp.ones_like(keys.k[:, :1])]
     right = Tiles(jnp.concatenate(columns, axis=1), keys.times, _with_ones(keys.v))
     return over_tiles(one, left, right, block)
