@@ -32,7 +32,7 @@ EXAMPLES: dict[str, Callable[[], AbstractInContextMap]] = {
     "Residual": lambda: mf.Residual(mf.Attention.random(KEY, DIM), step=0.3),
     "Causal": lambda: mf.Causal(mf.Residual(mf.Attention.random(KEY, DIM))),
     "Positional": lambda: mf.Positional(lambda t: t[:, None] * jnp.ones(DIM, t.dtype)),
-    "Transformer": lambda: mf.Transformer.random(KEY, dim=DIM, depth=2, heads=3),
+    "Transformer": lambda: mf.Transformer.random(KEY, dim=DIM, depth=1, heads=3),
 }
 # attention inside a causal mask and inside a composition are other programs: laws are checked on them too
 MORE: dict[str, Callable[[], AbstractInContextMap]] = {

@@ -23,6 +23,7 @@ def _light_compilation() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()  # other tests must not meet these programs
 
 
 def layers(seed: int) -> tuple[Any, Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -153,6 +154,9 @@ def test_integrals_ignore_passive_tokens_whatever_the_value_there() -> None:
     mu = mf.Discrete.weighted([[0.0], [2.0]], [0, 3])
     with np.errstate(divide="ignore"):
         assert float(mu.integrate(lambda x: 1 / np.asarray(x)[:, 0])) == pytest.approx(1.5, rel=ROUNDING)
+    # under a trace too
+    traced = jax.jit(lambda mu: mu.integrate(lambda x: jnp.stack([1 / x[:, 0], x[:, 0]], axis=1)))(mu)
+    np.testing.assert_allclose(traced, [1.5, 6.0], rtol=ROUNDING)
     assert float(mu.integrate(lambda x: [True, True])) == pytest.approx(3, rel=ROUNDING)
     assert mu.integrate(lambda x: np.ones((2, 4))).shape == (4,)
 

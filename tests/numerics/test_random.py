@@ -36,7 +36,9 @@ def test_few_draws_are_the_first_of_many(name: str, seed: int, n: int, more: int
 def test_traced_and_old_keys_draw_the_same(name: str) -> None:
     draw = DRAWS[name]
     for key in (jax.random.key(3), jax.random.PRNGKey(3)):
-        np.testing.assert_array_equal(jax.jit(lambda key: draw(key, 20))(key), draw(jax.random.key(3), 20))
+        # not bit for bit: the two are different programs, and the last digit depends on how they were compiled
+        traced = jax.jit(lambda key: draw(key, 20))(key)
+        np.testing.assert_allclose(traced, draw(jax.random.key(3), 20), rtol=8 * np.finfo(np.float64).eps)
         assert jax.jit(lambda x, key=key: x + draw(key, 20).sum())(0.0) == pytest.approx(draw(key, 20).sum())
 
 
