@@ -104,6 +104,7 @@ def test_a_whole_block_without_mass_comes_first_or_last() -> None:
         np.testing.assert_allclose(out.values, exact(q, k[seen], v[seen], masked[seen])[0].astype(float), atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["grad", "jvp", "hessian", "jvp of grad", "vmap of grad"])
 def test_derivatives_agree_with_dense_ones(mode: str) -> None:
     arguments = tuple(map(jnp.asarray, problem(5, 6, 20)))
@@ -198,6 +199,7 @@ def test_traced_queries_that_see_nothing_get_zeros() -> None:
     assert np.isfinite(gradient).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("derivative", [False, True])
 def test_memory_grows_linearly(derivative: bool) -> None:
     def run(q: Any, k: Any, v: Any) -> Any:
