@@ -30,9 +30,9 @@ ATOMIC = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "name"), ATOMIC)
-def test_functions_of_atoms(kind: str, name: str) -> None:
-    run = (TRACEABLE[kind] | CONCRETE_ONLY[kind])[name]
+@pytest.mark.parametrize(("kind", "case"), ATOMIC)
+def test_functions_of_atoms(kind: str, case: str) -> None:
+    run = (TRACEABLE[kind] | CONCRETE_ONLY[kind])[case]
     run(KINDS[kind](0, WARM))
     for n in NEW:
         mu = KINDS[kind](1, n)
@@ -54,11 +54,11 @@ CONSTRUCTORS: dict[str, Callable[[int], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CONSTRUCTORS)
-def test_constructors(name: str) -> None:
-    CONSTRUCTORS[name](WARM)
+@pytest.mark.parametrize("case", CONSTRUCTORS)
+def test_constructors(case: str) -> None:
+    CONSTRUCTORS[case](WARM)
     for n in NEW:
-        assert count_compilations(lambda n=n: CONSTRUCTORS[name](n)) == 0
+        assert count_compilations(lambda n=n: CONSTRUCTORS[case](n)) == 0
 
 
 SIZED: dict[str, tuple[Callable[..., Any], Callable[[Any, int], Any]]] = {
@@ -71,9 +71,9 @@ SIZED: dict[str, tuple[Callable[..., Any], Callable[[Any, int], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SIZED)
-def test_functions_of_gaussians(name: str) -> None:
-    make, run = SIZED[name]
+@pytest.mark.parametrize("case", SIZED)
+def test_functions_of_gaussians(case: str) -> None:
+    make, run = SIZED[case]
     run(make(0), WARM)
     for n in NEW:
         mu = make(1)

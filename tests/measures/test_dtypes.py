@@ -24,16 +24,16 @@ def dtypes(result: Any) -> set[Any]:
 TRACED_ONLY = {("Gaussian", "tilt"), ("GaussianMixture", "tilt"), ("GaussianMixture", "tilt with H")}
 
 
-@pytest.mark.parametrize(("kind", "name"), entries(TRACEABLE, CONCRETE_ONLY))
-def test_float32_stays_float32(kind: str, name: str) -> None:
+@pytest.mark.parametrize(("kind", "case"), entries(TRACEABLE, CONCRETE_ONLY))
+def test_float32_stays_float32(kind: str, case: str) -> None:
     # kills: NumPy scalars, constants and draws in the default precision; the strict rules refuse a silent promotion
     mu = KINDS[kind](0, dtype=np.float32)
     assert dtypes(mu) == {SINGLE}
-    run = (TRACEABLE[kind] | CONCRETE_ONLY[kind])[name]
+    run = (TRACEABLE[kind] | CONCRETE_ONLY[kind])[case]
     with jax.numpy_dtype_promotion("strict"):
-        if name in TRACEABLE[kind]:
+        if case in TRACEABLE[kind]:
             assert dtypes(jax.eval_shape(run, mu)) == {SINGLE}
-        if (kind, name) in TRACED_ONLY:
+        if (kind, case) in TRACED_ONLY:
             return
         found = run(mu)
         assert dtypes(found) <= {SINGLE}
@@ -65,11 +65,11 @@ for _kind in ("Discrete", "SpaceTime", "Gaussian", "GaussianMixture"):
     MEETINGS[f"sum of {_kind}"] = lambda kind=_kind: KINDS[kind](0, dtype=np.float32) + KINDS[kind](1)
 
 
-@pytest.mark.parametrize("name", MEETINGS)
-def test_mixed_becomes_float64(name: str) -> None:
+@pytest.mark.parametrize("case", MEETINGS)
+def test_mixed_becomes_float64(case: str) -> None:
     # kills: a measure of two precisions, which the strict rules refuse later on
     with jax.numpy_dtype_promotion("strict"):
-        assert dtypes(MEETINGS[name]()) == {DOUBLE}
+        assert dtypes(MEETINGS[case]()) == {DOUBLE}
 
 
 def test_mixed_becomes_float64_under_a_trace() -> None:

@@ -258,9 +258,9 @@ for _kind in ("Discrete", "SpaceTime", "Prefixes"):
 TABLE = SHAPES | VALUES | GAUSSIANS | FACTORS
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_refusals(name: str) -> None:
-    run, error, said = TABLE[name]
+@pytest.mark.parametrize("case", TABLE)
+def test_refusals(case: str) -> None:
+    run, error, said = TABLE[case]
     with pytest.raises(error) as caught:
         run()
     assert type(caught.value) is error
@@ -271,13 +271,13 @@ def test_refusals(name: str) -> None:
     assert caught.value.do
 
 
-@pytest.mark.parametrize(("kind", "name"), entries(CONCRETE_ONLY))
-def test_values_that_a_trace_hides(kind: str, name: str) -> None:
-    run, mu = CONCRETE_ONLY[kind][name], KINDS[kind](0)
-    if name == "until":
+@pytest.mark.parametrize(("kind", "case"), entries(CONCRETE_ONLY))
+def test_values_that_a_trace_hides(kind: str, case: str) -> None:
+    run, mu = CONCRETE_ONLY[kind][case], KINDS[kind](0)
+    if case == "until":
         run = lambda mu: mu.until(1.0)  # noqa: E731
     for transformed in (jax.jit(run), jax.grad(run)):
-        with pytest.raises(errors.TracedError, match=f"got {name} on traced arrays"):
+        with pytest.raises(errors.TracedError, match=f"got {case} on traced arrays"):
             transformed(mu)
 
 

@@ -42,7 +42,7 @@ def agree(found: Any, expected: Any) -> None:
 
 
 def all_of(kind: str, mu: Any) -> dict[str, Any]:
-    return {name: run(mu) for name, run in TRACEABLE[kind].items()}
+    return {case: run(mu) for case, run in TRACEABLE[kind].items()}
 
 
 @cache
@@ -51,7 +51,7 @@ def results(kind: str) -> dict[str, Any]:
     mu, nu = KINDS[kind](0), KINDS[kind](1)
     both = jax.tree.map(lambda *pair: np.stack(pair), mu, nu)
     closed = eqx.filter_jit(
-        lambda one: {name: run(mu) for name, run in (TRACEABLE[kind] | CONCRETE_ONLY[kind]).items()}
+        lambda one: {case: run(mu) for case, run in (TRACEABLE[kind] | CONCRETE_ONLY[kind]).items()}
     )
     return {
         "concrete": (all_of(kind, mu), all_of(kind, nu)),
@@ -60,19 +60,19 @@ def results(kind: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("kind", "name"), entries(TRACEABLE))
-def test_jit_and_vmap_go_through(kind: str, name: str) -> None:
+@pytest.mark.parametrize(("kind", "case"), entries(TRACEABLE))
+def test_jit_and_vmap_go_through(kind: str, case: str) -> None:
     # kills: NumPy on a tracer, a formula that differs between the two libraries, the batch axis taken for the atoms
     found = results(kind)
     for index, expected in enumerate(found["concrete"]):
-        agree(jax.tree.map(lambda leaf, index=index: leaf[index], found["jit and vmap"][name]), expected[name])
+        agree(jax.tree.map(lambda leaf, index=index: leaf[index], found["jit and vmap"][case]), expected[case])
 
 
-@pytest.mark.parametrize(("kind", "name"), entries(TRACEABLE, CONCRETE_ONLY))
-def test_a_concrete_measure_can_be_closed_over(kind: str, name: str) -> None:
+@pytest.mark.parametrize(("kind", "case"), entries(TRACEABLE, CONCRETE_ONLY))
+def test_a_concrete_measure_can_be_closed_over(kind: str, case: str) -> None:
     # kills: arrays staged into the caller's program, which NumPy and checks of values cannot read
-    run = (TRACEABLE[kind] | CONCRETE_ONLY[kind])[name]
-    agree(results(kind)["closed over"][name], run(KINDS[kind](0)))
+    run = (TRACEABLE[kind] | CONCRETE_ONLY[kind])[case]
+    agree(results(kind)["closed over"][case], run(KINDS[kind](0)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -115,7 +115,7 @@ SHARES = {
 OWN = {"+", "integrate", "push", "space", "rows", "with_points", "with_log_weights"}
 DIFFERENTIATED = {
     "Discrete": TRACEABLE["Discrete"],
-    "SpaceTime": {name: run for name, run in TRACEABLE["SpaceTime"].items() if name in OWN},
+    "SpaceTime": {case: run for case, run in TRACEABLE["SpaceTime"].items() if case in OWN},
     "Prefixes": {"log_mass_until": TRACEABLE["Prefixes"]["log_mass_until"]},
 }
 
@@ -175,14 +175,14 @@ def derivatives(kind: str, share: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize(("kind", "name"), entries(DIFFERENTIATED))
-def test_gradients_with_passive_tokens(kind: str, name: str, share: str) -> None:
+@pytest.mark.parametrize(("kind", "case"), entries(DIFFERENTIATED))
+def test_gradients_with_passive_tokens(kind: str, case: str, share: str) -> None:
     """Finite everywhere, 0 in a weight that is 0, and elsewhere the derivative.
 
     Kills: log 0, 0·inf, −inf minus −inf, the root at 0, x/x at a passive token; and a gradient that is finite because
     it was cut. Difference quotients err by h²/6 times a third derivative, at most 1e3 for weights ≥ 1/2, and eps/h.
     """
-    found, row = derivatives(kind, share), list(DIFFERENTIATED[kind]).index(name)
+    found, row = derivatives(kind, share), list(DIFFERENTIATED[kind]).index(case)
     weights = atoms(share)[1]
     for which in ("points", "weights", "log-weights"):
         assert np.isfinite(found[which][row]).all(), which
@@ -196,8 +196,8 @@ def test_some_gradients_are_not_zero() -> None:
     """The control of the test above: almost every function depends on the weights, all but a few on the points."""
     found = derivatives("Discrete", "every other")
     blind = {"radius", "sample", "with_log_weights"}
-    for name, row in zip(TRACEABLE["Discrete"], found["weights"], strict=True):
-        assert (np.abs(row).max() > 1e-3) == (name not in blind), name
+    for case, row in zip(TRACEABLE["Discrete"], found["weights"], strict=True):
+        assert (np.abs(row).max() > 1e-3) == (case not in blind), case
 
 
 def test_radius_at_the_origin_has_gradient_zero() -> None:
@@ -216,7 +216,7 @@ def test_gradients_of_mixtures() -> None:
     def value(weights: Any, means: Any, covs: Any) -> Any:
         mu = mf.GaussianMixture(weights, means, covs)
         chosen = ("mass", "covariance", "tilt with H", "sample")
-        return sum(numbers(TRACEABLE["GaussianMixture"][name](mu)) for name in chosen)
+        return sum(numbers(TRACEABLE["GaussianMixture"][case](mu)) for case in chosen)
 
     program = jax.jit(jax.value_and_grad(value, (0, 1, 2)))
     for weights in ([1.0, 2.0], [0.0, 2.0]):

@@ -49,9 +49,9 @@ ACCEPTED = {
 }
 
 
-@pytest.mark.parametrize("name", ACCEPTED)
-def test_intake(name: str) -> None:
-    value, dtype = ACCEPTED[name]
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_intake(case: str) -> None:
+    value, dtype = ACCEPTED[case]
     found = floats(value, "points")
     assert found.dtype == dtype
     np.testing.assert_array_equal(owned(found), [[1, 2], [3, 4]])
@@ -101,9 +101,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[MeasureformerError], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_refusals(name: str) -> None:
-    run, error, sentence = REFUSED[name]
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case: str) -> None:
+    run, error, sentence = REFUSED[case]
     with pytest.raises(error, match=sentence):
         run()
 

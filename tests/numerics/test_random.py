@@ -19,12 +19,12 @@ DRAWS: dict[str, Callable[[Any, int], Any]] = {"normal": lambda key, n: normal(k
 LARGE = 40_000
 
 
-@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("case", DRAWS)
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**31), n=st.sampled_from([1, 7]), more=st.sampled_from([8, 3000]))
-def test_few_draws_are_the_first_of_many(name: str, seed: int, n: int, more: int) -> None:
+def test_few_draws_are_the_first_of_many(case: str, seed: int, n: int, more: int) -> None:
     # kills: numbers that depend on the bucket, a key that is ignored or used up
-    draw, key = DRAWS[name], jax.random.key(seed)
+    draw, key = DRAWS[case], jax.random.key(seed)
     few, many = draw(key, n), draw(key, n + more)
     assert isinstance(few, np.ndarray)
     assert len(few) == n
@@ -32,9 +32,9 @@ def test_few_draws_are_the_first_of_many(name: str, seed: int, n: int, more: int
     assert not np.isin(draw(jax.random.key(seed + 1), n), many).any()
 
 
-@pytest.mark.parametrize("name", DRAWS)
-def test_traced_and_old_keys_draw_the_same(name: str) -> None:
-    draw = DRAWS[name]
+@pytest.mark.parametrize("case", DRAWS)
+def test_traced_and_old_keys_draw_the_same(case: str) -> None:
+    draw = DRAWS[case]
     for key in (jax.random.key(3), jax.random.PRNGKey(3)):
         # not bit for bit: the two are different programs, and the last digit depends on how they were compiled
         traced = jax.jit(lambda key: draw(key, 20))(key)
@@ -86,8 +86,8 @@ def test_refuses_what_is_not_a_key(draw: Callable[[Any, int], Any], key: Any) ->
         draw(key, 3)
 
 
-@pytest.mark.parametrize("name", DRAWS)
-def test_a_new_n_compiles_nothing(name: str) -> None:
-    DRAWS[name](jax.random.key(0), 1000)
+@pytest.mark.parametrize("case", DRAWS)
+def test_a_new_n_compiles_nothing(case: str) -> None:
+    DRAWS[case](jax.random.key(0), 1000)
     for n in (1000, 1001, 1023):
-        assert count_compilations(lambda n=n: DRAWS[name](jax.random.key(1), n)) == 0
+        assert count_compilations(lambda n=n: DRAWS[case](jax.random.key(1), n)) == 0

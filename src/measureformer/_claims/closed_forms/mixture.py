@@ -23,7 +23,7 @@ class Config:
     smallest: int = 8
     largest: int = 14
     queries: int = 16
-    nodes: int = 40
+    nodes: int = 26
     tolerance: float = 5e-3
     slope: float = -0.6
 

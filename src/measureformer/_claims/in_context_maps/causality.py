@@ -17,7 +17,7 @@ from measureformer.result import Check, Figure, Outcome, Series
 class Config:
     n: int = 24
     dim: int = 4
-    depth: int = 2
+    depth: int = 1
     changed_from: int = 16
     noticed: float = 1e-3
 

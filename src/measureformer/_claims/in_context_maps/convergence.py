@@ -35,7 +35,7 @@ QUERY = np.array([1.1, 0.95])
 
 @dataclass(frozen=True)
 class Config:
-    largest: int = 1024
+    largest: int = 512
     repetitions: int = 4000
     allowed: float = 0.15
 
@@ -69,7 +69,7 @@ def _cached(entropy: tuple[int, ...], config: Config) -> tuple[np.ndarray, np.nd
     # the control compares the same measurements with another constant: they are made once
     G = Attention.head(QUERIES, KEYS, np.eye(2))
     exact = G(Gaussian(MEAN, COV), QUERY)
-    sizes = 2 ** np.arange(4, int(math.log2(config.largest)) + 1, 3)
+    sizes = 2 ** np.arange(3, int(math.log2(config.largest)) + 1, 3)
     rng, root = np.random.default_rng(entropy), np.linalg.cholesky(COV)
     means, errors = [], []
     for n in sizes:
