@@ -1,4 +1,4 @@
-"""How long a user waits: imports, help, the first call and the second. Ratios to `import jax` in the same run."""
+"""How long a user waits: imports, help, the first call and the second; `import jax` in the same run to compare with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 TOUCH = "import measureformer as mf; mf.Discrete"
@@ -20,17 +19,12 @@ start = time.perf_counter(); G(mf.Discrete.uniform(X[:999]), X[:999]); second = 
 print(first, second)
 """
 PROGRAM = str(Path(sys.executable).with_name("measureformer"))
-BARS = {"import measureformer": 0.2, TOUCH: 1.6}
 
 
 def seconds(command: list[str]) -> float:
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     return time.perf_counter() - start
-
-
-def median(command: list[str], rounds: int = 7) -> float:
-    return float(np.median([seconds(command) for _ in range(rounds)]))
 
 
 @pytest.mark.parametrize("line", ["pass", "import measureformer", TOUCH, "import jax"])
