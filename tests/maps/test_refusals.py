@@ -132,6 +132,13 @@ def test_lists_and_integers_are_accepted() -> None:
     assert mf.Causal(head)(SIGMA, [0, 0], 1).shape == (2,)
 
 
+def test_a_time_finds_its_atom_in_any_precision() -> None:
+    # kills: a float64 query time compared with float32 atom times, where 0.1 comes before 0.1
+    sigma = mf.SpaceTime.uniform(np.eye(2, dtype=np.float32), np.array([0.1, 0.2], np.float32))
+    for x in (np.zeros(2, np.float32), np.zeros(2)):
+        np.testing.assert_allclose(mf.Causal(G)(sigma, x, 0.1), [1.0, 0.0], atol=1e-6)
+
+
 def test_under_a_trace_nothing_is_refused_by_value() -> None:
     # the documented behaviour: shapes are checked, values are not
     value = jax.jit(lambda x: mf.UnitNorm(jnp.ones(2))(MU, x))(np.zeros(2))

@@ -24,7 +24,7 @@ from measureformer.errors import (
     ZeroMassError,
 )
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, host, is_traced, namespace, on_device
-from measureformer.numerics.buckets import bucket, pad_log_weights
+from measureformer.numerics.buckets import bucket, pad_axis, pad_log_weights
 
 Method = Literal["auto", "streaming"] | Streaming | Sharded
 
@@ -135,12 +135,12 @@ def _at_edge(settings: Streaming | Sharded, q: Any, k: Any, v: Any, log_weights:
         return Attended(*map(on_device, cut))
     m, n = q.shape[-2], k.shape[-2]
     rows, columns = bucket(m), bucket(n)
-    padded_times = None if times is None else (_pad(times[0], rows, 0), _pad(times[1], columns, 0))
+    padded_times = None if times is None else (pad_axis(times[0], rows, 0), pad_axis(times[1], columns, 0))
     out = _compiled(
         settings,
-        _pad(q, rows, -2),
-        _pad(k, columns, -2),
-        _pad(v, columns, -2),
+        pad_axis(q, rows, -2),
+        pad_axis(k, columns, -2),
+        pad_axis(v, columns, -2),
         pad_log_weights(log_weights, columns),
         padded_times,
     )
@@ -158,15 +158,6 @@ def _refuse_overflow(cut: list[Any], q: Any, k: Any) -> None:
             need="finite inner products ⟨q, k⟩",
             do="Rescale q or k, or use float64.",
         )
-
-
-def _pad(array: Any, size: int, axis: int) -> np.ndarray:
-    """Copies of the first slice along `axis` appended up to `size`."""
-    array = np.asarray(array)
-    missing = size - array.shape[axis]
-    if missing == 0:
-        return array
-    return np.concatenate([array, np.repeat(np.take(array, [0], axis), missing, axis)], axis)
 
 
 def _check_shapes(q: Any, k: Any, v: Any) -> None:

@@ -297,6 +297,8 @@ def _queries(mu: Any, x: Any, t: Any) -> tuple[Any, Any, bool]:
             do="Give one time per query.",
         )
     finite(t, "t")
+    if hasattr(mu, "times"):
+        t = t.astype(mu.times.dtype)  # 0.1 asks for the atom at 0.1, in whichever precision it was stored
     if t.shape == ():
         t = t[None] if x.shape[0] == 1 else np.full(x.shape[0], float(t), t.dtype)
     return x, t, single
