@@ -139,6 +139,12 @@ def test_a_time_finds_its_atom_in_any_precision() -> None:
         np.testing.assert_allclose(mf.Causal(G)(sigma, x, 0.1), [1.0, 0.0], atol=1e-6)
 
 
+def test_concrete_arguments_inside_somebodys_jit() -> None:
+    value, moved = jax.jit(lambda y: (y + G(MU, [0.0, 1.0]), y + G.push(MU).points))(1.0)
+    np.testing.assert_allclose(value, 1 + np.asarray(G(MU, [0.0, 1.0])), atol=1e-15)
+    np.testing.assert_allclose(moved, 1 + np.asarray(G.push(MU).points), atol=1e-15)
+
+
 def test_under_a_trace_nothing_is_refused_by_value() -> None:
     # the documented behaviour: shapes are checked, values are not
     value = jax.jit(lambda x: mf.UnitNorm(jnp.ones(2))(MU, x))(np.zeros(2))

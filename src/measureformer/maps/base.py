@@ -203,7 +203,9 @@ class AbstractInContextMap(eqx.Module):
             queries = tuple(None if rows is None else pad_rows(rows, bucket(count)) for rows in queries)
         program = cast((self, padded, *queries), dtype)
         if not is_spread(mu, x):
-            y = np.asarray(_compiled(*program))[:count]
+            # concrete arguments inside somebody's jit are computed at once, not staged into their program
+            with jax.ensure_compile_time_eval():
+                y = np.asarray(_compiled(*program))[:count]
         elif x is None or is_spread(x):
             y = _on_mesh(program, TOKENS)
         else:
@@ -297,8 +299,9 @@ def _queries(mu: Any, x: Any, t: Any) -> tuple[Any, Any, bool]:
             do="Give one time per query.",
         )
     finite(t, "t")
-    if hasattr(mu, "times"):
-        t = t.astype(mu.times.dtype)  # 0.1 asks for the atom at 0.1, in whichever precision it was stored
+    stored = getattr(mu, "times", t)
+    if stored.dtype != t.dtype:
+        t = t.astype(stored.dtype)  # 0.1 asks for the atom at 0.1, in whichever precision it was stored
     if t.shape == ():
         t = t[None] if x.shape[0] == 1 else np.full(x.shape[0], float(t), t.dtype)
     return x, t, single
