@@ -27,7 +27,7 @@ _prefer_64_bit()
 
 _HOMES = {
     "measures": ["Discrete", "Gaussian", "GaussianMixture", "SpaceTime", "gather", "shard", "subset_sum_gap"],
-    "attention": ["Attended", "Sharded", "Streaming", "attend"],
+    "attention": ["Attended", "Concentration", "Sharded", "Streaming", "attend", "concentration"],
     "maps": [
         "AbstractInContextMap",
         "Attention",
@@ -47,6 +47,7 @@ _HOMES = {
         "Transformer",
         "UnitNorm",
         "UnnormalizedAttention",
+        "first_variation",
     ],
     "distributed": ["join_workers"],
     "_claims": ["Claim", "check", "claims"],
@@ -61,9 +62,11 @@ if TYPE_CHECKING:
     from measureformer._claims import check as check
     from measureformer._claims import claims as claims
     from measureformer.attention import Attended as Attended
+    from measureformer.attention import Concentration as Concentration
     from measureformer.attention import Sharded as Sharded
     from measureformer.attention import Streaming as Streaming
     from measureformer.attention import attend as attend
+    from measureformer.attention import concentration as concentration
     from measureformer.distributed import join_workers as join_workers
     from measureformer.errors import MeasureformerError as MeasureformerError
     from measureformer.maps import MLP as MLP
@@ -84,6 +87,7 @@ if TYPE_CHECKING:
     from measureformer.maps import Transformer as Transformer
     from measureformer.maps import UnitNorm as UnitNorm
     from measureformer.maps import UnnormalizedAttention as UnnormalizedAttention
+    from measureformer.maps import first_variation as first_variation
     from measureformer.measures import Discrete as Discrete
     from measureformer.measures import Gaussian as Gaussian
     from measureformer.measures import GaussianMixture as GaussianMixture

@@ -80,6 +80,10 @@ class NoClosedFormError(MeasureformerError, NotImplementedError):
     """The integral against this continuous measure has no closed form here."""
 
 
+class DerivativeError(MeasureformerError, ArithmeticError):
+    """A derivative was asked for where there is none."""
+
+
 class TooManyAtomsError(MeasureformerError, ValueError):
     """An exponential algorithm was asked for too many atoms."""
 

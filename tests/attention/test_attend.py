@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -46,13 +47,15 @@ def exact(q: Any, k: Any, v: Any, log_weights: Any, visible: Any = True) -> tupl
     return p @ v / total, (top + np.log(total))[:, 0]
 
 
-def dense(q: Any, k: Any, v: Any, log_weights: Any) -> tuple[Any, Any]:
+def dense(q: Any, k: Any, v: Any, log_weights: Any, times: Any = None) -> tuple[Any, Any]:
     logits = q @ k.T + log_weights
+    if times is not None:
+        logits = jnp.where(times[1][None, :] <= times[0][:, None], logits, -jnp.inf)
     return jax.nn.softmax(logits, axis=1) @ v, jax.nn.logsumexp(logits, axis=1)
 
 
-def streamed(q: Any, k: Any, v: Any, log_weights: Any) -> tuple[Any, Any]:
-    out = mf.attend(q, k, v, log_weights, method=SMALL)
+def streamed(q: Any, k: Any, v: Any, log_weights: Any, times: Any = None) -> tuple[Any, Any]:
+    out = mf.attend(q, k, v, log_weights, times=times, method=SMALL)
     return out.values, out.log_normalizer
 
 
@@ -105,8 +108,11 @@ def test_a_whole_block_without_mass_comes_first_or_last() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("mode", ["grad", "jvp", "hessian", "jvp of grad", "vmap of grad"])
-def test_derivatives_agree_with_dense_ones(mode: str) -> None:
+def test_derivatives_agree_with_dense_ones(mode: str, masked: bool) -> None:
+    # with a mask, some blocks of keys are seen in full, some in part and some not at all
+    times = (jnp.array([0.0, 1, 2, 9, 18, 30]), jnp.arange(20.0)) if masked else None
     arguments = tuple(map(jnp.asarray, problem(5, 6, 20)))
     directions = tuple(map(jnp.asarray, problem(6, 6, 20)))
 
@@ -128,7 +134,9 @@ def test_derivatives_agree_with_dense_ones(mode: str) -> None:
             jnp.stack([arguments[0], directions[0]]), *arguments[1:]
         )
 
-    ours, theirs = (jax.tree.leaves(jax.jit(lambda f=f: derivative(f))()) for f in (streamed, dense))
+    ours, theirs = (
+        jax.tree.leaves(jax.jit(lambda f=f: derivative(partial(f, times=times)))()) for f in (streamed, dense)
+    )
     assert len(ours) == len(theirs) > 0
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
@@ -181,6 +189,81 @@ def test_heads_and_batches_are_leading_axes() -> None:
         np.testing.assert_allclose(own.values[index], one.values, atol=1e-14)
         one = mf.attend(q[index], k[index], v[index], per_head[0, 0])
         np.testing.assert_allclose(shared.values[index], one.values, atol=1e-14)
+
+
+def test_large_heads_one_after_the_other_are_the_same_heads() -> None:
+    # from 2^21 logits on heads are not computed side by side; kills weights of one head used for all
+    rng = np.random.default_rng(15)
+    q, k, v = (rng.normal(size=(2, 1500, 2)).astype(np.float32) for _ in range(3))
+    own, times = rng.normal(size=(2, 1500)).astype(np.float32), np.arange(1500.0)
+    for weights in (own, own[0]):
+        out = mf.attend(q, k, v, weights, times=(times, times))
+        for h in range(2):
+            one = mf.attend(q[h], k[h], v[h], weights[h] if weights.ndim == 2 else weights, times=(times, times))
+            np.testing.assert_array_equal(out.values[h], one.values)
+
+
+def test_the_order_of_rows_does_not_matter_where_blocks_are_left_out() -> None:
+    # large enough to be sorted by time; kills answers that come back in the order of time
+    q, k, v, log_weights = problem(16, 1500, 1600)
+    rng = np.random.default_rng(0)
+    t, s = rng.uniform(0.1, 1, size=1500), rng.uniform(size=1600)
+    s[0] = 0
+    out = mf.attend(q, k, v, log_weights, times=(t, s))
+    values, log_z = exact(q, k, v, log_weights, s[None, :] <= t[:, None])
+    assert (np.linalg.norm(np.asarray(out.values) - values, axis=1) <= np.asarray(out.error_bound)).all()
+    assert (np.abs(np.asarray(out.log_normalizer) - log_z) <= np.asarray(out.log_normalizer_error)).all()
+
+
+@pytest.mark.parametrize("factor", [1.0, 40.0])
+def test_an_unforeseen_level_of_one_query_does_not_touch_the_others(factor: float) -> None:
+    # one long query in the same block makes the program look for the largest logit; kills its use for short ones
+    q, k, v, log_weights = problem(17, 1500, 1600)
+    plain = mf.attend(q, k, v, log_weights)
+    q[7] *= 1e4 * factor
+    np.testing.assert_array_equal(
+        np.delete(mf.attend(q, k, v, log_weights).values, 7, 0), np.delete(plain.values, 7, 0)
+    )
+
+
+def test_concrete_arguments_inside_a_jit_are_computed_at_once() -> None:
+    arrays = problem(18, 5, 9)
+    inside = jax.jit(lambda c: c * mf.attend(*arrays).values)(2.0)
+    np.testing.assert_allclose(inside, 2 * np.asarray(mf.attend(*arrays).values), atol=1e-14)
+
+
+@given(seed=st.integers(0, 10**6), masked=st.booleans())
+def test_concentration_is_that_of_the_weights(seed: int, masked: bool) -> None:
+    # kills: entropy without the log-weights, a relative entropy to all keys instead of the visible ones
+    q, k, _, log_weights = problem(seed, 6, 20, spread=3.0)
+    log_weights[3] = -np.inf
+    t, s = np.array([4.0, 7, 20, 20, 20, 20]), np.arange(20.0)
+    visible = (s[None, :] <= t[:, None]) if masked else np.ones((6, 20), bool)
+    out = mf.concentration(q, k, log_weights, times=(t, s) if masked else None)
+    a = np.where(visible, np.exp(log_weights), 0)
+    p = a * np.exp(q @ k.T)
+    p, a = (w / w.sum(axis=1, keepdims=True) for w in (p, a))
+    log_p, log_a = (np.log(np.where(w > 0, w, 1)) for w in (p, a))
+    np.testing.assert_allclose(out.effective_size, 1 / (p**2).sum(axis=1), rtol=1e-11)
+    np.testing.assert_allclose(out.entropy, -(p * log_p).sum(axis=1), atol=1e-11)
+    np.testing.assert_allclose(out.divergence, (p * (log_p - log_a)).sum(axis=1), atol=1e-11)
+
+
+def test_concentration_has_heads_and_derivatives_and_belongs_to_the_measure() -> None:
+    q, k, _, log_weights = problem(19, 4, 10)
+    one = mf.concentration(q, k, log_weights)
+    heads = mf.concentration(np.stack([q, 2 * q]), np.stack([k, k]), log_weights)
+    np.testing.assert_allclose(heads.entropy[0], one.entropy, atol=1e-13)
+    np.testing.assert_allclose(heads.divergence[1], mf.concentration(2 * q, k, log_weights).divergence, atol=1e-13)
+    split = mf.concentration(q, np.concatenate([k, k]), np.concatenate([log_weights, log_weights]) - np.log(2))
+    np.testing.assert_allclose(split.divergence, one.divergence, atol=1e-13)
+    np.testing.assert_allclose(split.effective_size, 2 * np.asarray(one.effective_size), rtol=1e-12)
+
+    def total(q: Any) -> Any:
+        return jnp.sum(mf.concentration(q, k, log_weights).entropy)
+
+    slope, step = jax.grad(total)(q), 1e-5 * np.ones_like(q)
+    np.testing.assert_allclose(np.sum(slope) * 2e-5, total(q + step) - total(q - step), rtol=1e-6)
 
 
 def test_traced_queries_that_see_nothing_get_zeros() -> None:

@@ -29,7 +29,7 @@ LATE = mf.SpaceTime.weighted([[1.0, 0.0], [0.0, 1.0]], [0.5, 1.0], [0.0, 1.0])
 G = mf.Attention.head(I2, I2, I2)
 
 REFUSALS: dict[str, tuple[type[Exception], Any, str]] = {
-    "context is an array": (DtypeError, lambda: G._check(np.ones((3, 2)), None), "ndarray"),
+    "context is an array": (DtypeError, lambda: G.check_meets(np.ones((3, 2)), None), "ndarray"),
     "context of another dimension": (DimensionMismatchError, lambda: G(mf.Discrete.dirac([1.0]), [0.0]), "R\\^2"),
     "query of another dimension": (DimensionMismatchError, lambda: G(MU, [0.0, 0.0, 0.0]), "R\\^3"),
     "query with three axes": (ShapeError, lambda: G(MU, np.zeros((1, 1, 2))), r"\(1, 1, 2\)"),

@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.attention.blocks import Keys, Queries
+from measureformer.attention.blocks import LOGITS, Keys, Queries
 from measureformer.attention.rounding import rounding_bounds
 from measureformer.attention.sharded import Sharded, at_mesh_edge, chosen, ring_attention
 from measureformer.attention.streaming import Streaming, stream
@@ -63,8 +64,9 @@ def attend(
     values[i] = Σ_j a_j e^{⟨q_i,k_j⟩} v_j / Z_i with a = e^{log_weights} (equal weights 1 if left out) and
     Z_i = Σ_j a_j e^{⟨q_i,k_j⟩}. A log-weight of −inf hides a key. `times = (query times (m,), key times (n,))` lets
     query i see key j only if its time is not later. Leading axes of q, k, v are heads or batches and must agree;
-    log-weights have the same leading axes or none. Memory is linear in m and n; differentiable to any order in q, k, v
-    and log_weights. Under a trace values are not checked, and a query that sees nothing gets zeros and −inf.
+    log-weights have the same leading axes or none. Half precision is computed, and returned, in float32. Memory is
+    linear in m and n; differentiable to any order in q, k, v and log_weights. Under a trace values are not checked, and
+    a query that sees nothing gets zeros and −inf.
 
     >>> import numpy as np, measureformer as mf
     >>> out = mf.attend(np.zeros((1, 2)), np.eye(2), np.array([[1.0], [5.0]]), np.log([1.0, 3.0]))
@@ -112,10 +114,29 @@ def _settings(method: Method, arrays: Any) -> Streaming | Sharded:
 
 def _attended(settings: Streaming | Sharded, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:
     """The traced formula, for any number of leading axes."""
+    if times is None or isinstance(settings, Sharded) or q.shape[-2] * k.shape[-2] <= LOGITS:
+        return _over_heads(settings, q, k, v, log_weights, times)
+    # in order of time, blocks that lie in the future are left out; the order of the user's rows does not matter
+    by_query, by_key = (jnp.argsort(part) for part in times)
+    k, v, log_weights = k[..., by_key, :], v[..., by_key, :], log_weights[..., by_key]
+    out = _over_heads(settings, q[..., by_query, :], k, v, log_weights, (times[0][by_query], times[1][by_key]))
+    back = jnp.argsort(by_query)
+    rows = (out.error_bound[..., back], out.log_normalizer[..., back], out.log_normalizer_error[..., back])
+    return Attended(out.values[..., back, :], *rows)
+
+
+def _over_heads(settings: Streaming | Sharded, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:
     if q.ndim > 2:
-        mapped = None if log_weights.ndim == 1 else 0
-        inner = jax.vmap(lambda *arrays: _attended(settings, *arrays), in_axes=(0, 0, 0, mapped, None))
-        return inner(q, k, v, log_weights, times)
+        shared = log_weights.ndim == 1
+
+        def one(arrays: Any) -> Attended:
+            q, k, v, own_weights = arrays
+            return _over_heads(settings, q, k, v, log_weights if shared else own_weights, times)
+
+        stacked = q, k, v, None if shared else log_weights
+        # side by side, two ways of a condition would both be computed, and blocks in the future too
+        large = q.shape[-2] * k.shape[-2] > LOGITS and isinstance(settings, Streaming)
+        return jax.lax.map(one, stacked) if large else jax.vmap(one)(stacked)
     query_times, key_times = (None, None) if times is None else times
     queries, keys = Queries(q, query_times), Keys(k, v, log_weights, key_times)
     if isinstance(settings, Sharded):
@@ -136,14 +157,10 @@ def _at_edge(settings: Streaming | Sharded, q: Any, k: Any, v: Any, log_weights:
     m, n = q.shape[-2], k.shape[-2]
     rows, columns = bucket(m), bucket(n)
     padded_times = None if times is None else (pad_axis(times[0], rows, 0), pad_axis(times[1], columns, 0))
-    out = _compiled(
-        settings,
-        pad_axis(q, rows, -2),
-        pad_axis(k, columns, -2),
-        pad_axis(v, columns, -2),
-        pad_log_weights(log_weights, columns),
-        padded_times,
-    )
+    padded = pad_axis(q, rows, -2), pad_axis(k, columns, -2), pad_axis(v, columns, -2)
+    # concrete arguments inside somebody's jit are computed at once, not staged into their program
+    with jax.ensure_compile_time_eval():
+        out = _compiled(settings, *padded, pad_log_weights(log_weights, columns), padded_times)
     cut = [np.asarray(out.values)[..., :m, :]]
     cut += [np.asarray(a)[..., :m] for a in (out.error_bound, out.log_normalizer, out.log_normalizer_error)]
     _refuse_overflow(cut, q, k)

@@ -1,4 +1,8 @@
-"""Walking over queries and keys in blocks, so that no m × n array ever exists."""
+"""Walking over queries and keys in blocks, so that no m × n array ever exists.
+
+In a block keys are rows and queries columns: with the exponentials transposed on the left of a product, XLA's CPU
+kernels take three times as long.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-BLOCK = (512, 2048)
-"""Queries and keys in one block: 4 MB of float32 logits, measured best on two cores."""
+LOGITS = 1 << 21
+"""Logits in one block, 8 MB of float32."""
+
+LEAST = 512
+"""Keys in one block at least."""
 
 
 class Keys(NamedTuple):
@@ -20,6 +27,8 @@ class Keys(NamedTuple):
     v: Any
     log_weights: Any
     times: Any
+    extra: Any = None
+    """Further arrays with a row per key, such as tangents."""
 
 
 class Queries(NamedTuple):
@@ -28,67 +37,58 @@ class Queries(NamedTuple):
     q: Any
     times: Any
     extra: Any = None
-    """Per-query arrays that a second pass needs (the normaliser of the first)."""
+    """Further arrays with a row per query, such as the normaliser of a first pass."""
 
 
-class Tiles(NamedTuple):
-    """One side of the products, laid out for them: as rows, then as blocks.
+def shape_of(block: tuple[int, int] | None, m: int, n: int, *, masked: bool) -> tuple[int, int]:
+    """Queries and keys in one block: what was asked for, or the measured best for m queries and n keys.
 
-    `main` takes part in the product of keys and queries, `side` in the sums over keys (values) or in neither. In a
-    block, queries are columns of `main` (width, rows) and values columns of `side` (width, columns): with the
-    exponentials on the left of a product, transposed, XLA's CPU kernels take three times as long.
+    Long blocks of queries and short ones of keys make the products fastest. Behind a mask shorter ones waste less work
+    on pairs that do not see each other.
     """
-
-    main: Any
-    times: Any
-    side: Any
-    tangents: Any = ()
-    """Rows of what a derivative is linear in."""
+    if block is None:
+        rows = min(1024 if masked else 4096, m)
+        block = rows, LEAST if masked and m * n > LOGITS else max(LEAST, LOGITS // rows)
+    return min(block[0], m), min(block[1], n)
 
 
-def filled(keys: Keys, block: tuple[int, int], *, fill: float = -jnp.inf) -> Keys:
-    """Keys up to a whole number of blocks, by copies of row 0 without mass; for tangents, `fill` is 0."""
-    n = keys.k.shape[0]
-    missing = -n % min(block[1], n)
-    if missing == 0:
-        return keys
-    rows = jax.tree.map(lambda a: jnp.concatenate([a, jnp.broadcast_to(a[:1], (missing, *a.shape[1:]))]), keys)
-    return rows._replace(log_weights=rows.log_weights.at[n:].set(fill))
-
-
-def over_tiles(one: Callable[[Tiles, Tiles], Any], left: Tiles, right: Tiles, block: tuple[int, int]) -> Any:
-    """`one(block of queries, all blocks of keys)` for every block of queries; the answers in order.
-
-    `right` has a whole number of blocks: see `filled`. Queries are filled up here, and their answers cut off.
-    """
-    m, n = left.main.shape[0], right.main.shape[0]
-    rows, columns = min(block[0], m), min(block[1], n)
-    k = split(right, n, columns)
-    k = k._replace(side=jnp.swapaxes(k.side, 1, 2))
-    q = split(left, m, rows)
-    q = q._replace(main=jnp.swapaxes(q.main, 1, 2), side=jax.tree.map(lambda a: jnp.swapaxes(a, 1, 2), q.side))
-    if rows == m:
+def over_blocks(one: Callable[[Queries, Keys], Any], queries: Queries, keys: Keys, block: tuple[int, int]) -> Any:
+    """`one(block of queries, all blocks of keys)` for every block of queries; the answers in order, fill cut off."""
+    m, n = queries.q.shape[0], keys.k.shape[0]
+    key_blocks = _split_keys(keys, n, block[1])
+    if block[0] >= m:
         # small problems are one block: a loop around it would only cost compilation
-        return one(jax.tree.map(lambda a: a[0], q), k)
-    answers = jax.lax.map(lambda q: one(q, k), q)
+        return one(queries, key_blocks)
+    answers = jax.lax.map(lambda qs: one(qs, key_blocks), _split(queries, m, block[0]))
     return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:])[:m], answers)
 
 
-def fold_tiles(body: Callable[[Any, Tiles], Any], start: Any, q: Tiles, k: Tiles) -> Any:
-    """body over all blocks of keys; blocks that lie entirely in the future of the queries are skipped."""
-    if k.main.shape[0] == 1:
-        return body(start, jax.tree.map(lambda a: a[0], k))
+def fold(body: Callable[[Any, Keys, Any], Any], start: Any, queries: Queries, blocks: Keys) -> Any:
+    """state ← body(state, block of keys, visible) over all blocks of keys.
 
-    def step(state: Any, k: Tiles) -> tuple[Any, None]:
-        if k.times is None:
-            return body(state, k), None
-        some = jnp.min(k.times) <= jnp.max(q.times)
-        return jax.lax.cond(some, lambda: body(state, k), lambda: state), None
+    `visible` says which pairs see each other, keys in rows, and is None where all do. Blocks entirely in the future of
+    the queries are left out.
+    """
 
-    return jax.lax.scan(step, start, k)[0]
+    def seen(ks: Keys) -> Array:
+        return ks.times[:, None] <= queries.times[None, :]
+
+    if blocks.k.shape[0] == 1:
+        ks = jax.tree.map(lambda a: a[0], blocks)
+        return body(start, ks, None if ks.times is None else seen(ks))
+
+    def step(state: Any, ks: Keys) -> tuple[Any, None]:
+        if ks.times is None:
+            return body(state, ks, None), None
+        nothing = jnp.min(ks.times) > jnp.max(queries.times)
+        everything = jnp.max(ks.times) <= jnp.min(queries.times)
+        ways = [lambda: body(state, ks, seen(ks)), lambda: body(state, ks, None), lambda: state]
+        return jax.lax.switch(jnp.where(nothing, 2, everything), ways), None
+
+    return jax.lax.scan(step, start, blocks)[0]
 
 
-def split(tree: Any, rows: int, size: int) -> Any:
+def _split(tree: Any, rows: int, size: int) -> Any:
     """Every array cut into blocks of `size` rows, the last one filled up with copies of the array's row 0."""
 
     def cut(array: Array) -> Array:
@@ -99,45 +99,13 @@ def split(tree: Any, rows: int, size: int) -> Any:
     return jax.tree.map(cut, tree)
 
 
-def split_keys(keys: Keys, size: int) -> Keys:
+def _split_keys(keys: Keys, n: int, size: int) -> Keys:
     """Blocks of keys; the rows that fill up the last block have no mass."""
-    n = keys.k.shape[0]
-    padded = -n % size
-    blocks = split(keys._replace(log_weights=None), n, size)
-    mass = jnp.concatenate([keys.log_weights, jnp.full(padded, -jnp.inf, keys.log_weights.dtype)])
+    blocks = _split(keys._replace(log_weights=None), n, size)
+    mass = jnp.concatenate([keys.log_weights, jnp.full(-n % size, -jnp.inf, keys.log_weights.dtype)])
     return blocks._replace(log_weights=mass.reshape(-1, size))
 
 
-def over_blocks(one: Callable[[Queries, Keys], Any], queries: Queries, keys: Keys, block: tuple[int, int]) -> Any:
-    """`one(query block, all key blocks)` for every block of queries; the answers in order, fill cut off."""
-    m, n = queries.q.shape[0], keys.k.shape[0]
-    rows, columns = min(block[0], m), min(block[1], n)
-    key_blocks = split_keys(keys, columns)
-    if rows == m:
-        # small problems are one block: a loop around it would only cost compilation
-        return one(queries, key_blocks)
-    answers = jax.lax.map(lambda qs: one(qs, key_blocks), split(queries, m, rows))
-    return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:])[:m], answers)
-
-
-def fold(body: Callable[[Any, Keys], Any], start: Any, blocks: Keys) -> Any:
-    """start, body(start, block 0), body(that, block 1), …: the last state, by a scan if there are several blocks."""
-    if blocks.k.shape[0] == 1:
-        return body(start, jax.tree.map(lambda a: a[0], blocks))
-    return jax.lax.scan(lambda state, ks: (body(state, ks), None), start, blocks)[0]
-
-
-def logits(queries: Queries, keys: Keys) -> Array:
-    """Transposed block of logits with log-weights, keys in rows; −inf where the query may not look."""
-    scores = keys.k @ queries.q.T + keys.log_weights[:, None]
-    if keys.times is None:
-        return scores
-    return jnp.where(keys.times[:, None] <= queries.times[None, :], scores, -jnp.inf)
-
-
-def ones_below(v: Array) -> Array:
-    """Values in columns with a row of ones below: sums of p become part of the same matrix product, p on the right.
-
-    (With p transposed on the left instead, XLA's CPU product takes three times as long.)
-    """
-    return jnp.concatenate([v.T, jnp.ones((1, v.shape[0]), v.dtype)])
+def norms(rows: Array) -> Array:
+    """Euclidean norm of every row."""
+    return jnp.sqrt(jnp.sum(rows * rows, axis=-1))

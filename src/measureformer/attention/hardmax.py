@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.attention.blocks import BLOCK, Keys, Queries, fold, logits, ones_below, over_blocks
+from measureformer.attention.blocks import Keys, Queries, fold, norms, over_blocks, shape_of
 
 
 def hardmax(q: Array, k: Array, v: Array, log_weights: Array, *, times: tuple[Array, Array] | None = None) -> Array:
@@ -20,32 +20,38 @@ def hardmax(q: Array, k: Array, v: Array, log_weights: Array, *, times: tuple[Ar
     present = jnp.where(log_weights > -jnp.inf, jnp.zeros_like(log_weights), -jnp.inf)
     scale = jnp.max(log_weights)
     mass = jnp.exp(log_weights - jnp.where(scale == -jnp.inf, 0, scale))
-    queries, keys = Queries(q, query_times), Keys(k, (v, mass), present, key_times)
-    highest = jax.lax.stop_gradient(over_blocks(_highest, queries, keys, BLOCK))
+    queries, keys = Queries(q, query_times), Keys(k, _with_mass(v, mass), present, key_times)
+    block = shape_of(None, q.shape[0], k.shape[0], masked=times is not None)
+    highest = jax.lax.stop_gradient(over_blocks(_highest, queries, keys, block))
     unit = float(jnp.finfo(q.dtype).eps) * (q.shape[1] + 2)
-    slack = jax.lax.stop_gradient(unit * _norms(q) * jnp.max(jnp.where(present > -jnp.inf, _norms(k), 0)))
-    return over_blocks(_average, queries._replace(extra=highest - slack), keys, BLOCK)
+    slack = jax.lax.stop_gradient(unit * norms(q) * jnp.max(jnp.where(present > -jnp.inf, norms(k), 0)))
+    return over_blocks(_average, queries._replace(extra=highest - slack), keys, block)
 
 
-def _norms(rows: Array) -> Array:
-    return jnp.sqrt(jnp.sum(rows * rows, axis=1))
+def _with_mass(v: Array, mass: Array) -> Array:
+    """Values times mass, and a column of masses, whose sum is what to divide by."""
+    return jnp.concatenate([v * mass[:, None], mass[:, None]], axis=1)
+
+
+def _logits(qs: Queries, ks: Keys, visible: Array | None) -> Array:
+    scores = ks.k @ qs.q.T + ks.log_weights[:, None]
+    return scores if visible is None else jnp.where(visible, scores, -jnp.inf)
 
 
 def _highest(qs: Queries, blocks: Keys) -> Array:
-    def body(top: Array, ks: Keys) -> Array:
-        return jnp.maximum(top, jnp.max(logits(qs, ks), axis=0))
+    def body(top: Array, ks: Keys, visible: Array | None) -> Array:
+        return jnp.maximum(top, jnp.max(_logits(qs, ks, visible), axis=0))
 
-    return fold(body, jnp.full(qs.q.shape[0], -jnp.inf, qs.q.dtype), blocks)
+    return fold(body, jnp.full(qs.q.shape[0], -jnp.inf, qs.q.dtype), qs, blocks)
 
 
 def _average(qs: Queries, blocks: Keys) -> Array:
     @jax.checkpoint
-    def body(sums: Array, ks: Keys) -> Array:
-        v, mass = ks.v
-        scores = logits(qs, ks)
+    def body(sums: Array, ks: Keys, visible: Array | None) -> Array:
+        scores = _logits(qs, ks, visible)
         chosen = (scores >= qs.extra[None, :]) & (scores > -jnp.inf)
-        return sums + ones_below(v) @ jnp.where(chosen, mass[:, None], 0)
+        return sums + ks.v.T @ chosen.astype(scores.dtype)
 
-    sums = fold(body, jnp.zeros((blocks.v[0].shape[2] + 1, qs.q.shape[0]), qs.q.dtype), blocks)
+    sums = fold(body, jnp.zeros((blocks.v.shape[2], qs.q.shape[0]), qs.q.dtype), qs, blocks)
     total = sums[-1]
     return (sums[:-1] / jnp.where(total > 0, total, 1)).T

@@ -29,7 +29,7 @@ class Ring(NamedTuple):
 
     axis: str
     size: int
-    block: tuple[int, int]
+    block: tuple[int, int] | None
 
 
 class Partial(NamedTuple):

@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array
 
-from measureformer.attention.blocks import BLOCK, Keys, Queries
+from measureformer.attention.blocks import Keys, Queries
 from measureformer.attention.ring import Ring, ring_bounds, ring_stream
 from measureformer.attention.streaming import Streaming
 from measureformer.numerics.arrays import is_spread, is_traced
@@ -44,9 +44,9 @@ class Sharded(eqx.Module):
 
     mesh: Mesh | AbstractMesh = eqx.field(static=True)
     axis: str = eqx.field(static=True)
-    block: tuple[int, int] = eqx.field(static=True)
+    block: tuple[int, int] | None = eqx.field(static=True)
 
-    def __init__(self, mesh: Any, axis: str = TOKENS, block: tuple[int, int] = BLOCK) -> None:
+    def __init__(self, mesh: Any, axis: str = TOKENS, block: tuple[int, int] | None = None) -> None:
         self.mesh = mesh if isinstance(mesh, AbstractMesh) else checked_mesh(mesh, axis)
         self.axis = axis
         self.block = Streaming(block).block  # refused there if it is none

@@ -21,3 +21,4 @@ from measureformer.maps.variants import HardmaxAttention as HardmaxAttention
 from measureformer.maps.variants import L2Attention as L2Attention
 from measureformer.maps.variants import LinearAttention as LinearAttention
 from measureformer.maps.variants import UnnormalizedAttention as UnnormalizedAttention
+from measureformer.maps.variation import first_variation as first_variation

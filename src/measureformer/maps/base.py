@@ -95,8 +95,8 @@ class AbstractInContextMap(eqx.Module):
     @collective()
     def __call__(self, mu: AbstractMeasure, x: Any, t: Any = None) -> Float[Array, "*m e"]:
         """G(mu, x) for one query (d,) or several (m, d); on a `SpaceTime`, at the time or times t."""
-        x, t, single = _queries(mu, x, t)
-        self._check(mu, t)
+        x, t, single = queries_of(mu, x, t)
+        self.check_meets(mu, t)
         if is_traced(self, mu, x, t):
             # compiled here too: under a bare `grad` or `vmap` the formula would otherwise run operation by operation
             y = _compiled(*cast((self, mu, x, t), self._dtype(mu, x)))
@@ -114,7 +114,7 @@ class AbstractInContextMap(eqx.Module):
 
         Gaussians and mixtures are pushed exactly where the map is affine on them, and refused otherwise.
         """
-        self._check(mu, getattr(mu, "times", None))
+        self.check_meets(mu, getattr(mu, "times", None))
         if isinstance(mu, AbstractGaussianLike):
             return self.push_gaussian(mu)
         assert isinstance(mu, AbstractAtomic)  # _check has refused everything else
@@ -169,7 +169,7 @@ class AbstractInContextMap(eqx.Module):
     def _dtype(self, *others: Any) -> np.dtype[Any]:
         return common_dtype(self, *others)
 
-    def _check(self, mu: Any, t: Any) -> None:
+    def check_meets(self, mu: Any, t: Any) -> None:
         """Refuse what cannot meet: not a measure, another dimension, no time where time is needed."""
         if not isinstance(mu, AbstractMeasure):
             raise DtypeError(
@@ -272,7 +272,7 @@ def refuse_blind(mu: Any, t: Any) -> None:
         )
 
 
-def _queries(mu: Any, x: Any, t: Any) -> tuple[Any, Any, bool]:
+def queries_of(mu: Any, x: Any, t: Any) -> tuple[Any, Any, bool]:
     """Queries as (m, d), times as (m,) or None, and whether a single point was given."""
     x = floats(x, "x")
     if x.ndim not in (1, 2) or 0 in x.shape:

@@ -58,7 +58,7 @@ class SinkhornAttention(AbstractHeads):
 
     def residual(self, mu: AbstractMeasure) -> Float[Array, " h"]:
         """Total violation of the column marginal, per head; rows are exact. At most about `tol` when converged."""
-        self._check(mu, None)
+        self.check_meets(mu, None)
         if not isinstance(mu, AbstractAtomic):
             raise no_closed_form(self, mu, "residual")
         padded = mu.padded()

@@ -1,0 +1,111 @@
+"""`first_variation`: how an in-context map reacts to a little mass at a point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.attention import attend
+from measureformer.errors import DerivativeError, ShapeError
+from measureformer.maps.attention import Attention
+from measureformer.maps.base import AbstractInContextMap, no_closed_form, queries_of, refuse_blind
+from measureformer.measures import AbstractAtomic, AbstractGaussianLike, AbstractMeasure
+from measureformer.numerics.arrays import cast, common_dtype, finite, is_traced, on_device
+from measureformer.numerics.buckets import bucket, pad_rows
+
+
+def first_variation(
+    G: AbstractInContextMap, mu: AbstractMeasure, x: Any, y: Any, *, t: Any = None, s: Any = None
+) -> Float[Array, "*m e"]:
+    """d/dε G(mu + ε δ_y, x) at ε = 0: for queries x (m, d) or (d,) and one point y (d,), on space–time δ_(y,s).
+
+    Statement   for one softmax head Γ: e^{⟨Ax,y⟩} / Z(x) · (V y − Γ(mu, x)), Z(x) = ∫ e^{⟨Ax,z⟩} dmu(z)
+    Ref         furuya2025, equation (20).
+
+    For softmax attention this closed form is used, on atoms, Gaussians and mixtures. Any other map is differentiated
+    along an atom at y whose mass is so small (e^{−300} of mu, in float32 e^{−60}) that it changes no digit of the
+    rest. This is not the derivative in a log-weight, which at zero mass is 0. A map that jumps where mass appears, such
+    as hard attention at a new winner, has no such derivative.
+
+    >>> import measureformer as mf
+    >>> G = mf.Attention.head([[1.0]], [[1.0]], [[1.0]])
+    >>> mf.first_variation(G, mf.Discrete.uniform([[0.0], [1.0]]), [0.0], [3.0]).tolist()
+    [2.5]
+    """
+    x, t, single = queries_of(mu, x, t)
+    y, s, _ = queries_of(mu, y, s)
+    if len(y) != 1:
+        raise ShapeError(got=f"{len(y)} points y", need="one point (d,)", do="Use a loop or jax.vmap over the points.")
+    for name, array in (("x", x), ("y", y)):
+        finite(array, name)
+    for times in (t, s):
+        G.check_meets(mu, times)
+    if G.masks:
+        refuse_blind(mu, t)
+    G.examine(mu, x, t)
+    if isinstance(mu, AbstractGaussianLike) and not isinstance(G, Attention):
+        raise no_closed_form(G, mu, "first variation")
+        G, mu, x, t, y, s = cast((G, mu, x, t, y, s), common_dtype(G, mu, x))
+    if is_traced(G, mu, x, t, y, s):
+        out, _ = _compiled(G, mu, x, t, y, s)
+    else:
+        padded = mu.padded() if isinstance(mu, AbstractAtomic) else mu
+        rows = bucket(len(x))
+        queries = pad_rows(x, rows), None if t is None else pad_rows(t, rows)
+        with jax.ensure_compile_time_eval():
+            out, jump = (np.asarray(part) for part in _compiled(G, padded, *queries, y, s))
+        _refuse_jump(G, y, float(jump))
+        out = on_device(out[: len(x)])
+    return out[0] if single else out
+
+
+@eqx.filter_jit
+def _compiled(G: AbstractInContextMap, mu: Any, x: Any, t: Any, y: Any, s: Any) -> tuple[Array, Array]:
+    """The derivative, and how much an infinitely light atom at y changes the value, which should be nothing."""
+    if isinstance(G, Attention):
+        return closed_form(G, mu, x, y), jnp.zeros(())
+    value, derivative = by_a_light_atom(G, mu, x, t, y, s)
+    before = G.evaluate(mu, x, t)
+    return derivative, jnp.max(jnp.abs(value - before)) / jnp.maximum(jnp.max(jnp.abs(before)), 1)
+
+
+def _refuse_jump(G: AbstractInContextMap, y: Any, jump: float) -> None:
+    if not jump < 1e-3:
+        raise DerivativeError(
+            got=f"a value of {G} that jumps by {jump:.2g} (relative) as soon as there is mass at {np.asarray(y[0])}",
+            need="a map that is continuous in mass there",
+            do="Choose another point; hard attention has no derivative where a new atom would win.",
+        )
+
+
+def closed_form(G: Attention, mu: Any, x: Any, y: Any) -> Array:
+    """Σ_h W_h e^{⟨A_h x, y⟩}/Z_h(x) (V_h y − Γ_h(mu, x))."""
+    if isinstance(mu, AbstractGaussianLike):
+        log_z, means = jax.vmap(lambda A: mu.tilt(x @ A.T))(G.A)
+        values = jnp.einsum("hmd,hed->hme", means, G.V)
+    else:
+        out = attend(*G.project(mu, x), mu.log_weights)
+        log_z, values = out.log_normalizer, out.values
+    density = jnp.exp(jnp.einsum("d,hde,me->hm", y[0], G.A, x) - log_z)
+    return jnp.einsum("hoe,hm,hme->mo", G.W, density, (G.V @ y[0])[:, None] - values)
+
+
+def by_a_light_atom(G: AbstractInContextMap, mu: Any, x: Any, t: Any, y: Any, s: Any) -> tuple[Array, Array]:
+    """G(mu + e^l δ_y, x), and its derivative in ε = e^l, e^{−l} d/dl, at a log-mass l far below that of mu."""
+    light = mu.log_mass - (300.0 if x.dtype == jnp.float64 else 60.0)
+    rows = jnp.concatenate([jnp.zeros(1, int), jnp.arange(mu.n)])
+    more = mu.rows(rows)
+    more = more.with_points(more.points.at[0].set(y[0]))
+    if s is not None:
+        more = eqx.tree_at(lambda sigma: sigma.times, more, more.times.at[0].set(s[0]))
+
+    def at(level: Array) -> Array:
+        return G.evaluate(more.with_log_weights(more.log_weights.at[0].set(level)), x, t)
+
+    value, slope = jax.jvp(at, (light,), (jnp.ones_like(light),))
+    return value, slope * jnp.exp(-light)
