@@ -30,7 +30,9 @@ check: setup ## lint, formatting, types, and the rules in tools/
 	@$(PY) -m pyright
 	@failed=0; for tool in tools/[a-z]*.py; do $(PY) "$$tool" || failed=1; done; exit $$failed
 
-bench: setup ## run the benchmarks
+bench: ## time it against others, write tables of ratios to benchmarks/results; about half an hour
+	@sh tools/venv.sh dev bench
+	@$(PY) benchmarks/attention.py
 	@$(PY) -m pytest -q benchmarks --benchmark-only $(ARGS)
 
 docs: setup ## build the documentation into site/

@@ -68,6 +68,7 @@ def stream(block: tuple[int, int] | None, queries: Queries, keys: Keys) -> tuple
         q, dtype = qs.q.T, qs.q.dtype
         level = jnp.full(qs.q.shape[0], -jnp.inf, dtype)
         several = blocks.k.shape[0] > 1
+        blocks = blocks._replace(v=jnp.swapaxes(blocks.v, 1, 2))
         if several:
             level, close = _foreseen(qs, blocks)
             blocks = blocks._replace(extra=(close, jnp.all(close, axis=1)))
@@ -83,12 +84,12 @@ def stream(block: tuple[int, int] | None, queries: Queries, keys: Keys) -> tuple
                 # a query looks only where its own level was not foreseen: its rounding errors are its own affair
                 new = jnp.maximum(level, top if foreseen is None else jnp.where(foreseen, -jnp.inf, top))
                 base = _finite(new)
-                return new, sums * jnp.exp(level - base) + _summed(ks.v, jnp.exp(scores() - base))
+                return new, sums * jnp.exp(level - base) + ks.v @ jnp.exp(scores() - base)
 
             if not several or visible is not None:
                 return rising(None)
             close, all_close = ks.extra
-            staying = lambda: (level, sums + _summed(ks.v, jnp.exp(scores() - _finite(level))))  # noqa: E731
+            staying = lambda: (level, sums + ks.v @ jnp.exp(scores() - _finite(level)))  # noqa: E731
             return jax.lax.cond(all_close, staying, lambda: rising(close))
 
         level, sums = fold(body, (level, jnp.zeros((keys.v.shape[1], qs.q.shape[0]), dtype)), qs, blocks)

@@ -102,7 +102,7 @@ class _Ink:
 
 
 @contextmanager
-def _style() -> Generator[None, None, None]:
+def style() -> Generator[None, None, None]:
     matplotlib = cast(Any, importlib.import_module("matplotlib"))
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # a character that no font has is drawn as a box, and a number that has no place is not drawn: answer enough
@@ -113,7 +113,7 @@ def _style() -> Generator[None, None, None]:
 
 def draw(figure: Figure) -> Any:
     """The figure as a `matplotlib.figure.Figure`, ready for `to_svg` and `to_pdf` or for changes by hand."""
-    with _style():
+    with style():
         canvas = cast(Any, importlib.import_module("matplotlib.figure"))
         drawing = canvas.Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained", facecolor="white")
         axes = drawing.add_subplot()
@@ -288,6 +288,6 @@ def to_pdf(drawing: Any) -> bytes:
 
 def _save(drawing: Any, kind: str, details: dict[str, None]) -> bytes:
     stream = BytesIO()
-    with _style():
+    with style():
         drawing.savefig(stream, format=kind, metadata=details)
     return stream.getvalue()

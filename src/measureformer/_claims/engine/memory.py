@@ -107,7 +107,7 @@ claim = Claim(
     name="rabe-2021-linear-memory",
     title="Attention and its gradient in linear memory",
     statement=(
-        "Streamed attention of n queries on n keys, together with its gradient with respect to queries, keys and values, "
+        "Streamed attention of n queries on n keys, together with its gradient in queries, keys and values, "
         "needs memory of order n beside its inputs and outputs, and time of order n²."
     ),
     hypotheses=("blocks of fixed size",),
