@@ -31,9 +31,15 @@ class Potentials(eqx.Module):
 
 
 def sinkhorn_potentials(
-    rows: Softmin, cols: Softmin, weights: Float[Array, "*h m"], *, tol: float, max_iterations: int
+    rows: Softmin,
+    cols: Softmin,
+    weights: Float[Array, "*h m"],
+    *,
+    tol: float,
+    max_iterations: int,
+    start: Float[Array, "*h m"] | None = None,
 ) -> Potentials:
-    """Solve g = cols(rows(g)) with ∫ g db = 0; `weights` are those of b, normalised, in the shape of g.
+    """Solve g = cols(rows(g)) with ∫ g db = 0, from `start` or 0; `weights` are those of b, normalised, one per g.
 
     Statement   f, g exist and are unique up to a constant; the iteration converges geometrically (compact supports)
     Ref         peyre2019, Section 4.2.
@@ -46,7 +52,8 @@ def sinkhorn_potentials(
     def defect(g: Array) -> Array:
         return g - centred(cols(rows(g)))
 
-    g, steps = _fixed_point(defect, weights, tol, max_iterations)
+    start = jnp.zeros_like(weights) if start is None else start
+    g, steps = _fixed_point(defect, start, weights, tol, max_iterations)
     f = rows(g)
     # rows are exact by construction; the other marginal has density e^{g − cols(f)}
     residual = jnp.sum(weights * jnp.abs(jnp.expm1(g - cols(f))), axis=-1)
@@ -69,12 +76,14 @@ def symmetric_potentials(
     def defect(f: Array) -> Array:
         return (f - rows(f)) / 2
 
-    f, steps = _fixed_point(defect, weights, tol, max_iterations)
+    f, steps = _fixed_point(defect, jnp.zeros_like(weights), weights, tol, max_iterations)
     residual = jnp.sum(weights * jnp.abs(jnp.expm1(f - rows(f))), axis=-1)
     return Potentials(f, f, jax.lax.stop_gradient(residual), steps)
 
 
-def _fixed_point(defect: Softmin, weights: Array, tol: float, max_iterations: int) -> tuple[Array, Array]:
+def _fixed_point(
+    defect: Softmin, start: Array, weights: Array, tol: float, max_iterations: int
+) -> tuple[Array, Array]:
     """Where the defect vanishes, and the number of steps; differentiated as a root, not step by step."""
 
     def solve(defect: Softmin, start: Array) -> tuple[Array, Array]:
@@ -89,7 +98,7 @@ def _fixed_point(defect: Softmin, weights: Array, tol: float, max_iterations: in
 
         return jax.lax.custom_linear_solve(linear, right, neumann, transpose_solve=neumann)
 
-    return jax.lax.custom_root(defect, jnp.zeros_like(weights), solve, tangent_solve, has_aux=True)
+    return jax.lax.custom_root(defect, start, solve, tangent_solve, has_aux=True)
 
 
 def _iterate(defect: Softmin, start: Array, counted: Array, tol: float, max_iterations: int) -> tuple[Array, Array]:

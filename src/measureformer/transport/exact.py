@@ -67,16 +67,7 @@ def network_simplex(atoms: Atoms, p: float) -> Plan:
     distances = pairwise(atoms.x, atoms.y)
     unit = distances.max() or 1.0
     cost = (distances / unit) ** p
-    a, b = (np.asarray(w, np.float64) for w in (atoms.a[rows], atoms.b[columns]))
-    plan, _, _, g, code = _solver()(a, b * (a.sum() / b.sum()), np.ascontiguousarray(cost[rows][:, columns]), 2**62, 1)
-    if code != 1:
-        raise ToleranceError(
-            got=f"a network simplex that ended with code {code}",
-            need="an optimal plan",
-            do="Rescale the weights, or take mf.wasserstein_bracket, which does not need one.",
-        )
-    i, j = np.nonzero(plan)
-    mass = plan[i, j]
+    i, j, mass, g = vertex(cost[rows][:, columns], atoms.a[rows], atoms.b[columns])
     i, j = rows[i], columns[j]
     # the potentials of the tree err by a rounding per edge: transformed once more they are feasible, passive atoms' too
     f = (cost[:, columns] - g).min(axis=1)
@@ -84,6 +75,20 @@ def network_simplex(atoms: Atoms, p: float) -> Plan:
     scale = largest_move(distances[i, j], mass)
     factor = (unit / scale) ** p
     return Plan(i, j, mass, f * factor, g * factor, scale)
+
+
+def vertex(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
+    """(i, j, mass, g): an optimal vertex of the transport polytope for positive weights, and the potential of b."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    plan, _, _, g, code = _solver()(a, b * (a.sum() / b.sum()), np.ascontiguousarray(cost), 2**62, 1)
+    if code != 1:
+        raise ToleranceError(
+            got=f"a network simplex that ended with code {code}",
+            need="an optimal plan",
+            do="Merge atoms of nearly no weight with their neighbours, or rescale the weights.",
+        )
+    i, j = np.nonzero(plan)
+    return i, j, plan[i, j], g
 
 
 def pairwise(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ def positive_wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 1)
 
     Statement   a metric on positive measures: a sum of two pseudometrics which together separate points
     Hypotheses  assumed: masses are positive, which the constructors check.
-    Ref         lombardini2022; furuya2025.
+    Ref         lombardini2021; furuya2025.
 
     >>> import measureformer as mf
     >>> mu = mf.Discrete.dirac([0.0])
