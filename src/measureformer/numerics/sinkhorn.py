@@ -81,9 +81,7 @@ def symmetric_potentials(
     return Potentials(f, f, jax.lax.stop_gradient(residual), steps)
 
 
-def _fixed_point(
-    defect: Softmin, start: Array, weights: Array, tol: float, max_iterations: int
-) -> tuple[Array, Array]:
+def _fixed_point(defect: Softmin, start: Array, weights: Array, tol: float, max_iterations: int) -> tuple[Array, Array]:
     """Where the defect vanishes, and the number of steps; differentiated as a root, not step by step."""
 
     def solve(defect: Softmin, start: Array) -> tuple[Array, Array]:

@@ -22,8 +22,8 @@ class Coupling(eqx.Module):
     """An optimal plan of mu and nu with its certificate.
 
     `plan` is a SciPy sparse (n, m) array with at most n + m − 1 entries, the mass that goes from atom to atom.
-    `potentials` = (f, g) satisfy f_i + g_j ≤ |x_i − y_j|^p up to rounding, so that ∫f dmu + ∫g dnu is at most the cost of
-    any coupling; `gap` is the cost of the plan minus that number, the most by which the plan can fail to be optimal.
+    `potentials` = (f, g) satisfy f_i + g_j ≤ |x_i − y_j|^p up to rounding, so that ∫f dmu + ∫g dnu is at most the cost
+    of any coupling; `gap` is the cost of the plan minus that number, the most by which the plan can fail to be optimal.
     """
 
     plan: Any = eqx.field(static=True)
@@ -31,7 +31,7 @@ class Coupling(eqx.Module):
     gap: Float[Array, ""]
 
 
-def coupling(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) -> Coupling:
+def coupling(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) -> Coupling:
     """An optimal coupling of two measures with atoms and equal mass, with potentials and duality gap.
 
     On the line the plan is the monotone one; off it a vertex found by the network simplex, up to about 7000 atoms.

@@ -28,7 +28,7 @@ from measureformer.transport.line import line_plan
 from measureformer.transport.plan import Atoms, Cost, Plan, plan_cost, root
 
 
-def wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) -> Float[Array, ""]:
+def wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) -> Float[Array, ""]:
     """W_p(mu, nu) itself, never a power of it: exact, for any p ≥ 1 and measures of equal mass.
 
     On the line by sorting, p = inf included; between Gaussians in closed form at p = 2; otherwise by assignment for
@@ -52,7 +52,7 @@ def wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) -> Float
     return as_result(scale * root(xp.asarray(power), p) * mass, mu, nu)
 
 
-def transport_cost(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) -> Float[Array, ""]:
+def transport_cost(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) -> Float[Array, ""]:
     """min ∫ |x − y|^p dπ over couplings of mu and nu: the power W_p(mu, nu)^p, under its own name. p is finite.
 
     >>> import measureformer as mf
@@ -70,7 +70,13 @@ def transport_cost(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) -> Fl
 
 def _cost(mu: AbstractMeasure, nu: AbstractMeasure, p: float) -> Cost:
     if isinstance(mu, Gaussian) and isinstance(nu, Gaussian):
-        return bures_cost(mu, nu, p)
+        if p != 2:
+            raise NoClosedFormError(
+                got=f"two Gaussians and p = {p:g}",
+                need="p = 2, where the distance has a closed form",
+                do="Take p = 2, or atoms: mf.wasserstein(mu.discretize(n), nu.discretize(n), p).",
+            )
+        return bures_cost(mu, nu)
     atoms = atoms_of(mu, nu)
     # only derivatives in the weights need potentials
     return plan_cost(atoms, optimal_plan(atoms, p, potentials=is_traced(atoms)), p)
@@ -153,14 +159,16 @@ def require_equal_masses(mu: AbstractMeasure, nu: AbstractMeasure) -> None:
         raise MassError(
             got=f"masses {masses[0]:.12g} and {masses[1]:.12g}",
             need="equal masses, or nothing couples the measures",
-            do="Compare mu.normalized() and nu.normalized(), or use mf.positive_wasserstein, which sees the masses too.",
+            do="mf.positive_wasserstein sees the masses too; or compare mu.normalized() and nu.normalized().",
         )
 
 
 def atoms_of(mu: AbstractAtomic, nu: AbstractAtomic) -> Atoms:
     """Points and normalised weights of two measures with atoms; a time is one more coordinate."""
     x, y = (_places(measure) for measure in (mu, nu))
-    return Atoms(x, host(mu.probabilities()), y, host(nu.probabilities()))
+    atoms = Atoms(x, host(mu.probabilities()), y, host(nu.probabilities()))
+    # a concrete array cannot be indexed by a traced plan
+    return Atoms(*map(on_device, atoms)) if is_traced(atoms) else atoms
 
 
 def _places(measure: AbstractAtomic) -> Any:

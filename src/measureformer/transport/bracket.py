@@ -9,6 +9,7 @@ the moments and the shadows on lines, if these say more.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -37,17 +38,18 @@ PAIRS = 5_000_000_000
 
 
 class Bracket(eqx.Module):
-    """`lower` ≤ W_p ≤ `upper`, for the float64 points and normalised weights, with the rounding of all sums included."""
+    """`lower` ≤ W_p ≤ `upper`, for points and normalised weights as they are in float64; all roundings are included."""
 
     lower: Float[Array, ""]
     upper: Float[Array, ""]
 
 
-def wasserstein_bracket(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) -> Bracket:
-    """Certified lower and upper bounds of W_p(mu, nu), for 10⁵ atoms and more; on the line they are equal up to rounding.
+def wasserstein_bracket(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) -> Bracket:
+    """Certified lower and upper bounds of W_p(mu, nu), for 10⁵ atoms and more.
 
-    Deterministic. Up to 10⁶ pairs of atoms the exact solver gives both. The bounds are close in low dimension when the
-    measures are further apart than their quantisations; in high dimension only the upper bound is sharp.
+    Deterministic. On the line both are the distance up to rounding, and up to 10⁶ pairs of atoms the exact solver gives
+    both. Otherwise they are close in low dimension, when the measures are further apart than the atoms of a cell; in
+    high dimension the lower bound may be far off.
 
     Statement   ∫f dmu + ∫g dnu ≤ W_p(mu, nu)^p ≤ ∫|x−y|^p dπ whenever f(x) + g(y) ≤ |x−y|^p and π couples mu and nu
     Hypotheses  checked: equal masses, finite p ≥ 1.
@@ -201,7 +203,7 @@ def _lower_by_moments(atoms: Atoms, p: float) -> float:
     if p < 2:
         return 0.0
     laws = [Gaussian(*_moments(*cloud)) for cloud in ((atoms.x, atoms.a), (atoms.y, atoms.b))]
-    scale, power = bures_cost(*laws, 2)
+    scale, power = bures_cost(*laws)
     # covariances of clouds of size 1 err by the rounding of their sums, and roots of them by its root
     dim = atoms.x.shape[1]
     return float(scale) * math.sqrt(float(power)) - 4 * dim * math.sqrt(_relative(atoms))
@@ -222,7 +224,9 @@ def _lower_by_shadows(atoms: Atoms, p: float) -> float:
         shadows = Atoms((atoms.x @ line)[:, None], atoms.a, (atoms.y @ line)[:, None], atoms.b)
         plan = line_plan(shadows, p, potentials=False)
         scale, power = plan_cost(shadows, plan, p)
-        cost = float(scale) ** p * float(power) * (1 - _relative(atoms)) - _defect(atoms, plan) * atoms.x.shape[1] ** (p / 2)
+        cost = float(scale) ** p * float(power) * (1 - _relative(atoms)) - _defect(atoms, plan) * atoms.x.shape[1] ** (
+            p / 2
+        )
         # a line is a unit vector up to rounding, and so are the places on it
         found = max(found, max(cost, 0.0) ** (1 / p) - 8 * atoms.x.shape[1] * float(np.finfo(np.float64).eps))
     return found

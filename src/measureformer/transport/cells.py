@@ -52,9 +52,10 @@ def c_transform(x: np.ndarray, f: np.ndarray, y: np.ndarray, p: float) -> np.nda
         reach = np.maximum(distance, to_likely[star]) + rho
         # at distance 0 the cost is least, and 0 is one of its subgradients
         gradient = moves * (p * np.where(distance > 0, distance, 1) ** (p - 2))[:, None]
-        steepness = np.sqrt(((gradient - slope) ** 2).sum(axis=1)) + _change(rho, reach, p)
+        steepness = np.sqrt(((gradient - slope) ** 2).sum(axis=1)) + _change(rho, distance - rho, reach, p)
         away = np.sqrt(((z - x[likely[star]]) ** 2).sum(axis=1))
-        least = distance**p - h - steepness * r - rho * _change(away, reach, p)
+        closest = np.minimum(distance, to_likely[star]) - rho - away / 2
+        least = distance**p - h - steepness * r - rho * _change(away, closest, reach, p)
         rounding = 1e-12 * (reach**p + largest)
         near = np.flatnonzero(least <= to_likely[star] ** p - f[likely[star]] + rounding)
         candidates = np.concatenate([groups[k] for k in near])
@@ -74,8 +75,10 @@ def _fits(x: np.ndarray, f: np.ndarray, groups: list[np.ndarray]) -> tuple[np.nd
     return z, r, slope, h
 
 
-def _change(delta: np.ndarray | float, reach: np.ndarray, p: float) -> np.ndarray | float:
-    """L(δ): how much the gradient of v ↦ |v|^p changes over a distance δ, for |v| ≤ reach."""
+def _change(delta: np.ndarray | float, closest: np.ndarray, reach: np.ndarray, p: float) -> np.ndarray:
+    """L(δ): the change of the gradient of v ↦ |v|^p over a distance δ along which closest ≤ |v| ≤ reach."""
     if p >= 2:
         return p * (p - 1) * reach ** (p - 2) * delta
-    return p * 2 ** (2 - p) * delta ** (p - 1)
+    # Hölder's bound holds everywhere; away from 0 the second derivative, p |v|^{p−2} at most, gives a better one
+    smooth = p * np.where(closest > 0, closest, 1) ** (p - 2) * delta
+    return np.minimum(p * 2 ** (2 - p) * delta ** (p - 1), np.where(closest > 0, smooth, np.inf))

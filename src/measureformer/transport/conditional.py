@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DtypeError, MassError, OptionError
 from measureformer.measures import SpaceTime
-from measureformer.numerics.arrays import host, is_traced, namespace
+from measureformer.numerics.arrays import host, namespace
 from measureformer.transport._wasserstein import as_result, atoms_of, compared, exponent, optimal_plan
 from measureformer.transport.exact import on_host
 from measureformer.transport.plan import Atoms, Plan, largest_move, lengths, plan_cost, root
 
 
-def conditional_wasserstein(mu: SpaceTime, nu: SpaceTime, p: float = 2) -> Float[Array, ""]:
+def conditional_wasserstein(mu: SpaceTime, nu: SpaceTime, p: Any = 2) -> Float[Array, ""]:
     """(∫ W_p(mu(·|t), nu(·|t))^p dmu(t))^{1/p} for two space–time measures with the same mass at every time.
 
     Several atoms may share a time. With one token per time it is the root mean p-th power of |x_i − y_i|. Goes through

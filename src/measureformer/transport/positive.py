@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxtyping import Array, Float
 
 from measureformer.measures import AbstractMeasure
@@ -9,7 +11,7 @@ from measureformer.numerics.arrays import host, namespace
 from measureformer.transport._wasserstein import as_result, compared, wasserstein
 
 
-def positive_wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 1) -> Float[Array, ""]:
+def positive_wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 1) -> Float[Array, ""]:
     """W_p(mu/|mu|, nu/|nu|) + ||mu| − |nu||, the extension of W_p to positive measures of finite mass.
 
     Statement   a metric on positive measures: a sum of two pseudometrics which together separate points

@@ -19,7 +19,7 @@ from measureformer.transport.plan import Atoms, plan_cost, root
 
 
 def sliced_wasserstein(
-    mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2, *, key: Any, projections: int = 128
+    mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2, *, key: Any, projections: int = 128
 ) -> Float[Array, ""]:
     """(average over unit vectors θ of W_p(θ♯mu, θ♯nu)^p)^{1/p}, by `projections` independent θ drawn with `key`.
 
