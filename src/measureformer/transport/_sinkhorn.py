@@ -15,7 +15,7 @@ from measureformer.errors import NoClosedFormError, OptionError
 from measureformer.measures import AbstractAtomic, AbstractMeasure
 from measureformer.numerics.arrays import cast, common_dtype, floats, is_traced, on_device
 from measureformer.numerics.buckets import bucket
-from measureformer.numerics.sinkhorn import Potentials, sinkhorn_potentials, symmetric_potentials
+from measureformer.numerics.sinkhorn import Softmin, sinkhorn_potentials, symmetric_potentials
 from measureformer.transport._wasserstein import compared
 
 
@@ -89,33 +89,34 @@ def _checked(eps: Any, tol: float, max_iterations: int) -> Any:
 def _compiled(mu: AbstractAtomic, nu: AbstractAtomic, eps: Array, tol: float, max_iterations: int) -> Entropic:
     # float32 cannot see potentials more finely than this
     tol = max(tol, 30 * float(jnp.finfo(eps.dtype).eps))
-    own_mu, own_nu = (_solve(measure, measure, eps, tol, max_iterations) for measure in (mu, nu))
-    # the potential of nu with itself: exact if mu = nu, where iterations from 0 would crawl
-    both = _solve(mu, nu, eps, tol, max_iterations, own_nu[1].g)
-    costs, found = zip(both, own_mu, own_nu, strict=True)
-    mass = jnp.exp(mu.log_mass)
+    limits = {"tol": tol, "max_iterations": max_iterations}
+    # costs do not change if both measures are moved; near the origin inner products lose the fewest digits
+    center = jax.lax.stop_gradient(mu.points[0])
+    (x, log_a), (y, log_b) = ((m.points - center, m.log_weights - m.log_mass) for m in (mu, nu))
+    a, b = jnp.exp(log_a), jnp.exp(log_b)
+    rows, cols = _soft_minima(x, log_a, y, log_b, eps)
+    start = jax.lax.stop_gradient(_cooled(*jax.lax.stop_gradient((x, log_a, y, log_b, eps))))
+    both = sinkhorn_potentials(rows, cols, b, start=start, **limits)
+    own_mu = symmetric_potentials(_soft_minima(x, log_a, x, log_a, eps)[0], a, **limits)
+    own_nu = symmetric_potentials(_soft_minima(y, log_b, y, log_b, eps)[0], b, **limits)
+    found = (both, own_mu, own_nu)
     residual = jnp.max(jnp.stack([solved.residual for solved in found]))
+    cost, mass = a @ both.f + b @ both.g, eps * jnp.exp(mu.log_mass)
     # the theorem says ≥ 0, and rounding must not contradict it
-    divergence = jnp.maximum(costs[0] - (costs[1] + costs[2]) / 2, 0)
+    divergence = jnp.maximum(cost - a @ own_mu.f - b @ own_nu.f, 0)
     return Entropic(
-        mass * costs[0],
+        mass * cost,
         mass * divergence,
-        (eps * found[0].f, eps * found[0].g),
+        (eps * both.f, eps * both.g),
         residual,
         residual <= 2 * tol,
         jnp.max(jnp.stack([solved.iterations for solved in found])),
     )
 
 
-def _solve(
-    mu: AbstractAtomic, nu: AbstractAtomic, eps: Array, tol: float, max_iterations: int, start: Array | None = None
-) -> tuple[Array, Potentials]:
-    """The cost and its potentials; without a start the two measures are one and the same."""
-    # the cost does not change if both measures are moved; near the origin the inner products lose the fewest digits
-    center = jax.lax.stop_gradient(mu.points[0])
-    x, y = mu.points - center, nu.points - center
+def _soft_minima(x: Array, log_a: Array, y: Array, log_b: Array, eps: Array) -> tuple[Softmin, Softmin]:
+    """The two half-steps for the kernel exp(−|x−y|²/eps), streamed by the attention engine."""
     nothing_x, nothing_y = (jnp.zeros((points.shape[0], 0), points.dtype) for points in (x, y))
-    log_a, log_b = mu.log_weights - mu.log_mass, nu.log_weights - nu.log_mass
     square_x, square_y = jnp.sum(x * x, axis=1) / eps, jnp.sum(y * y, axis=1) / eps
     queries = 2 * x / eps
 
@@ -125,10 +126,22 @@ def _solve(
     def cols(f: Array) -> Array:
         return square_y - attend(y, queries, nothing_x, log_a + f - square_x).log_normalizer
 
-    b = jnp.exp(log_b)
-    if start is None:
-        found = symmetric_potentials(rows, b, tol=tol, max_iterations=max_iterations)
-    else:
-        start = jax.lax.stop_gradient(start)
-        found = sinkhorn_potentials(rows, cols, b, tol=tol, max_iterations=max_iterations, start=start)
-    return eps * (jnp.exp(log_a) @ found.f + b @ found.g), found
+    return rows, cols
+
+
+def _cooled(x: Array, log_a: Array, y: Array, log_b: Array, eps: Array) -> Array:
+    """A start for g, by one step at each of many regularisations from the squared diameter down to eps.
+
+    Where the plan is close to a permutation, iterations from 0 would take e^{1/eps} steps. The steps treat both sides
+    alike, so for mu = nu they keep f = g, which no later step would repair quickly.
+    """
+
+    def cool(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        f, g, warm = state
+        rows, cols = _soft_minima(x, log_a, y, log_b, warm)
+        return (f + warm * rows(g / warm)) / 2, (g + warm * cols(f / warm)) / 2, 0.8 * warm
+
+    width = 4 * jnp.maximum(jnp.max(jnp.sum(x * x, axis=1)), jnp.max(jnp.sum(y * y, axis=1)))
+    start = jnp.zeros_like(log_a), jnp.zeros_like(log_b), jnp.maximum(width, eps)
+    _, g, _ = jax.lax.while_loop(lambda state: state[2] > eps, cool, start)
+    return g / eps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any
 
 import numpy as np
@@ -68,15 +67,15 @@ def transport_cost(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) -> Floa
     return as_result(scale**p * power * host(mu.mass), mu, nu)
 
 
-def _cost(mu: AbstractMeasure, nu: AbstractMeasure, p: float) -> Cost:
-    if isinstance(mu, Gaussian) and isinstance(nu, Gaussian):
+def _cost(mu: AbstractAtomic | Gaussian, nu: AbstractAtomic | Gaussian, p: float) -> Cost:
+    if isinstance(mu, Gaussian) or isinstance(nu, Gaussian):
         if p != 2:
             raise NoClosedFormError(
                 got=f"two Gaussians and p = {p:g}",
                 need="p = 2, where the distance has a closed form",
                 do="Take p = 2, or atoms: mf.wasserstein(mu.discretize(n), nu.discretize(n), p).",
             )
-        return bures_cost(mu, nu)
+        return bures_cost(mu, nu)  # pyright: ignore[reportArgumentType] `compared` has seen two of one kind
     atoms = atoms_of(mu, nu)
     # only derivatives in the weights need potentials
     return plan_cost(atoms, optimal_plan(atoms, p, potentials=is_traced(atoms)), p)
@@ -97,7 +96,7 @@ def optimal_plan(atoms: Atoms, p: float, *, potentials: bool) -> Plan:
 
 def exponent(p: Any) -> float:
     """Refuse a p that is not a number ≥ 1."""
-    if isinstance(p, bool) or not isinstance(p, numbers.Real):
+    if isinstance(p, bool) or not isinstance(p, (int, float, np.integer, np.floating)):
         raise DtypeError(got=f"p = {str(p)[:40]} of type {type(p).__name__}", need="a number", do="Pass p as a float.")
     if not p >= 1:
         raise OptionError(

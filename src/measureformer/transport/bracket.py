@@ -134,7 +134,8 @@ def _improved(atoms: Atoms, plan: Plan, p: float) -> Plan:
         i, j, mass = plan.i[kept], plan.j[kept], plan.mass[kept]
         where = _turned(atoms.y[j] if turn % 2 else atoms.x[i], turn)
         solved = [_solved(atoms, i[block], j[block], mass[block], p) for block in cells(where, BLOCK)]
-        plan = Plan(*map(np.concatenate, zip(*solved, strict=True)), None, None, 1.0)
+        i, j, mass = map(np.concatenate, zip(*solved, strict=True))
+        plan = Plan(i, j, mass, None, None, 1.0)
     return plan
 
 

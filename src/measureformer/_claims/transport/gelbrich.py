@@ -22,8 +22,9 @@ class Config:
 
 
 def _pairs(key: Any, config: Config) -> np.ndarray:
-    """For each random pair of clouds, in columns: W_2, that of the Gaussians with their moments, the control's bound, and
-    the ratio of the first two for a cloud and its image under a positive semidefinite affine map."""
+    """A row for each random pair: W_2, that of the Gaussians with the same moments, the bound of the control, and the
+    ratio of the first two for a cloud and its image under a positive semidefinite affine map.
+    """
     rng, rows = generator(key), []
     for _ in range(config.pairs):
         dim = int(rng.integers(1, 4))
@@ -80,8 +81,8 @@ claim = Claim(
     name="gelbrich-1990-moments",
     title="Gaussians are the closest laws with given moments",
     statement=(
-        "For all laws μ, ν with finite second moments: W_2²(μ,ν) ≥ |m−m'|² + tr(A + B − 2(A^{1/2}BA^{1/2})^{1/2}), with "
-        "equality if ν is the image of μ under an affine map with a positive semidefinite matrix."
+        "For all laws μ, ν with finite second moments: W_2²(μ,ν) ≥ |m−m'|² + tr(A + B − 2(A^{1/2}BA^{1/2})^{1/2}), "
+        "with equality if ν is the image of μ under an affine map with a positive semidefinite matrix."
     ),
     hypotheses=("m, A and m', B are the means and covariances of μ and ν",),
     reference="gelbrich1990, Theorem 2.1",

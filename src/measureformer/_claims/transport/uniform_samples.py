@@ -20,7 +20,7 @@ SIZES = (1, 5, 20)
 
 @dataclass(frozen=True)
 class Config:
-    repetitions: int = 1000
+    repetitions: int = 800
     grid: int = 400
     allowed: float = 0.2
 
