@@ -43,7 +43,7 @@ def test_finite_differences(name: str) -> None:
     def normalized(mu: Any, nu: Any) -> Any:
         return distance(mu.normalized(), nu.normalized())
 
-    value, found = jax.jvp(normalized, (mu, nu), pair)
+    value, found = jax.jit(lambda *point: jax.jvp(normalized, point, pair))(mu, nu)
     ahead, behind = (float(distance(along(mu, pair[0], s), along(nu, pair[1], s))) for s in (STEP, -STEP))
     # plans are constant nearby, so the second difference is STEP² and the rounding 1e-16/STEP
     assert float(found) == pytest.approx((ahead - behind) / (2 * STEP), abs=2e-9)
@@ -69,7 +69,7 @@ def test_second_derivatives_and_batches(dim: int) -> None:
 def test_translation_has_unit_gradient() -> None:
     mu = cloud(0, 6, 2)
     moved = mu.push(lambda x: np.asarray(x) + np.array([3.0, 4.0]))
-    gradient = jax.grad(lambda x: mf.wasserstein(mf.Discrete(x, moved.log_weights), mu))(moved.points)
+    gradient = jax.jit(jax.grad(lambda x: mf.wasserstein(mf.Discrete(x, moved.log_weights), mu)))(moved.points)
     np.testing.assert_allclose(gradient, np.asarray(mu.weights)[:, None] * [0.6, 0.8], rtol=1e-12)
 
 
@@ -78,12 +78,12 @@ def test_translation_has_unit_gradient() -> None:
 def test_distance_zero_and_passive_atoms_have_finite_derivatives(dim: int, p: float) -> None:
     mu, nu = cloud(0, 6, dim, passive=True), cloud(1, 4, dim)
     for other in (mu, nu):
-        gradient = jax.grad(lambda mu, other=other: mf.wasserstein(mu, other, p))(mu)
+        gradient = jax.jit(jax.grad(lambda mu, other=other: mf.wasserstein(mu, other, p)))(mu)
         assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(gradient))
 
 
 def test_infinity_follows_the_longest_move() -> None:
     mu, nu = prompt(0, 5, 1), prompt(1, 5, 1)
-    gradient = np.asarray(jax.grad(lambda x: mf.wasserstein(mf.Discrete.uniform(x), nu, np.inf))(mu.points))
+    gradient = np.asarray(jax.jit(jax.grad(lambda x: mf.wasserstein(mf.Discrete.uniform(x), nu, np.inf)))(mu.points))
     assert np.count_nonzero(gradient) == 1
     assert np.abs(gradient).max() == pytest.approx(1)

@@ -13,6 +13,7 @@ from scipy.linalg import sqrtm
 import measureformer as mf
 
 seeds = st.integers(0, 2**32 - 1)
+gradient_of = jax.jit(jax.grad(mf.wasserstein))
 
 
 def gaussian(seed: int, dim: int, rank: int) -> mf.Gaussian:
@@ -43,7 +44,7 @@ def test_singular_covariances(first: int, second: int) -> None:
     assert float(mf.wasserstein(h, g)) == pytest.approx(distance, rel=1e-12)
     # the root of a rounding error of a zero eigenvalue
     assert float(mf.wasserstein(g, g)) < 1e-7
-    for leaf in jax.tree.leaves(jax.grad(mf.wasserstein)(g, h)):
+    for leaf in jax.tree.leaves(gradient_of(g, h)):
         assert np.isfinite(np.asarray(leaf)).all()
 
 
@@ -75,7 +76,7 @@ def test_derivatives(rank: int) -> None:
     step = 1e-5
     difference = (float(mf.wasserstein(moved(step), h)) - float(mf.wasserstein(moved(-step), h))) / (2 * step)
     slope = push @ A @ A
-    gradient = jax.grad(mf.wasserstein)(g, h)
+    gradient = gradient_of(g, h)
     found = float(jnp.vdot(gradient.center, move) + jnp.vdot(gradient.cov, slope + slope.T))
     # h² times a third derivative, and roundings of 1e-16/h
     assert found == pytest.approx(difference, abs=1e-7)
@@ -84,4 +85,4 @@ def test_derivatives(rank: int) -> None:
 
 def test_distance_zero_has_derivative_zero() -> None:
     g = gaussian(0, 2, 2)
-    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(jax.grad(mf.wasserstein)(g, g)))
+    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(gradient_of(g, g)))

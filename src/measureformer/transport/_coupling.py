@@ -65,5 +65,5 @@ def coupling(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) -> Coupling:
     gap = unit * (primal - atoms.a @ f - atoms.b @ g) * float(mu.mass)
     moved = mass > 0
     plan = coo_array((mass[moved] * float(mu.mass), (i[moved], j[moved])), shape=(mu.n, nu.n))
-    kind = atoms.a.dtype
-    return Coupling(plan, tuple(on_device((unit * w).astype(kind)) for w in (f, g)), on_device(np.asarray(gap, kind)))
+    f, g, gap = (on_device(np.asarray(value, atoms.a.dtype)) for value in (unit * f, unit * g, gap))
+    return Coupling(plan, (f, g), gap)
