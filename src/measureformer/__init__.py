@@ -49,6 +49,16 @@ _HOMES = {
         "UnnormalizedAttention",
         "first_variation",
     ],
+    "transport": [
+        "conditional_wasserstein",
+        "coupling",
+        "positive_wasserstein",
+        "sinkhorn",
+        "sliced_wasserstein",
+        "transport_cost",
+        "wasserstein",
+        "wasserstein_bracket",
+    ],
     "distributed": ["join_workers"],
     "_claims": ["Claim", "check", "claims"],
     "result": ["Check", "Figure", "Outcome", "Result", "Series"],
@@ -101,6 +111,14 @@ if TYPE_CHECKING:
     from measureformer.result import Outcome as Outcome
     from measureformer.result import Result as Result
     from measureformer.result import Series as Series
+    from measureformer.transport import conditional_wasserstein as conditional_wasserstein
+    from measureformer.transport import coupling as coupling
+    from measureformer.transport import positive_wasserstein as positive_wasserstein
+    from measureformer.transport import sinkhorn as sinkhorn
+    from measureformer.transport import sliced_wasserstein as sliced_wasserstein
+    from measureformer.transport import transport_cost as transport_cost
+    from measureformer.transport import wasserstein as wasserstein
+    from measureformer.transport import wasserstein_bracket as wasserstein_bracket
 
 
 def __getattr__(name: str) -> Any:

@@ -60,6 +60,10 @@ class DimensionMismatchError(MeasureformerError, ValueError):
     """Two objects that meet live in spaces of different dimension."""
 
 
+class MassError(MeasureformerError, ValueError):
+    """Two measures that are to be coupled differ in mass, or in their mass at some time."""
+
+
 class NotPositiveSemidefiniteError(MeasureformerError, ValueError):
     """A covariance is not symmetric, or has a clearly negative eigenvalue."""
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.scipy.special import logsumexp
 
-from measureformer.numerics.sinkhorn import Potentials, sinkhorn_potentials
+from measureformer.numerics.sinkhorn import Potentials, sinkhorn_potentials, symmetric_potentials
 
 TOL = 1e-13
 N, M = 5, 4
@@ -211,3 +211,39 @@ def test_float32_stays_float32() -> None:
         found = solve(*arguments, tol=1e-6)
     assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {np.dtype(np.float32)}
     assert float(found.residual) < 1e-5
+
+
+@compiled
+def own_potentials(x: Any, log_a: Any, tol: float = TOL, max_iterations: int = 200) -> Potentials:
+    """The problem of a measure with itself for the kernel e^{−(x−y)²}."""
+    c = -((x[:, None] - x) ** 2)
+    return symmetric_potentials(
+        lambda g: -logsumexp(c + g + log_a, axis=-1), jnp.exp(log_a), tol=tol, max_iterations=max_iterations
+    )
+
+
+@pytest.mark.parametrize("spread", [1.0, 5.0])
+def test_the_problem_of_a_measure_with_itself(spread: float) -> None:
+    # kills: alternating steps, which need thousands for a plan close to the identity; a plan with one marginal only
+    x, log_a = spread * np.random.default_rng(0).normal(size=N), problem(0)[1]
+    found = jax.tree.map(np.asarray, own_potentials(x, log_a))
+    c = -((x[:, None] - x) ** 2)
+    plan = np.exp(found.f[:, None] + c + found.g + log_a[:, None] + log_a)
+    np.testing.assert_allclose(plan.sum(0), np.exp(log_a), rtol=10 * TOL)
+    np.testing.assert_allclose(plan, scaled(c, log_a, log_a), atol=1e-12)
+    assert float(found.residual) < 10 * TOL
+    # a factor of at least 2 per step near the solution
+    assert float(found.iterations) < 60
+
+
+def test_a_start_is_used() -> None:
+    c, log_a, log_b = problem(0)
+    rows, cols = (
+        (lambda g: -logsumexp(c + g + log_b, axis=-1)),
+        (lambda f: -logsumexp(c + (f + log_a)[:, None], axis=-2)),
+    )
+    limits = {"tol": 1e-10, "max_iterations": 100}
+    first = sinkhorn_potentials(rows, cols, jnp.exp(log_b), **limits)
+    again = sinkhorn_potentials(rows, cols, jnp.exp(log_b), start=first.g, **limits)
+    assert float(again.iterations) == 1
+    assert float(first.iterations) > 3

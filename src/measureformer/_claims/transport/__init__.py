@@ -1,0 +1,1 @@
+"""Transport: Wasserstein distances and their extensions."""

@@ -1,0 +1,85 @@
+"""`Plan`: a coupling with few atoms, and its cost as a differentiable function of points and weights.
+
+A basic coupling of n and m atoms has at most n + m − 1 atoms itself, so a plan is a list and never an (n, m) matrix.
+
+Derivatives follow from the envelope theorem: the cost is a minimum over couplings and a maximum over potentials, so its
+derivative in the points is that of the cost at a fixed plan, and its derivative in the weights is the potential.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+
+from measureformer.numerics.arrays import is_traced, namespace
+
+
+class Atoms(NamedTuple):
+    """Two clouds with weights that sum to 1: x (n, d) with a (n,), y (m, d) with b (m,)."""
+
+    x: Any
+    a: Any
+    y: Any
+    b: Any
+
+
+class Plan(NamedTuple):
+    """`mass[e]` moves from atom i[e] to atom j[e]; f, g are optimal potentials for the cost (|x−y|/scale)^p."""
+
+    i: Any
+    j: Any
+    mass: Any
+    f: Any
+    g: Any
+    scale: Any
+
+
+class Cost(NamedTuple):
+    """The transport cost scale^p · power. The power is of the order of 1, so a large p neither over- nor underflows."""
+
+    scale: Any
+    power: Any
+
+
+def fixed(tree: Any) -> Any:
+    """The same arrays as constants of differentiation."""
+    return jax.lax.stop_gradient(tree) if is_traced(tree) else tree
+
+
+def lengths(moves: Any) -> Any:
+    """Euclidean norms along the last axis; squares neither over- nor underflow, and the derivative at 0 is 0."""
+    xp = namespace(moves)
+    largest = fixed(xp.max(xp.abs(moves), initial=0))
+    unit = xp.where(largest > 0, largest, xp.ones_like(largest))
+    squares = ((moves / unit) ** 2).sum(axis=-1)
+    apart = squares > 0
+    return unit * xp.where(apart, xp.sqrt(xp.where(apart, squares, xp.ones_like(squares))), xp.zeros_like(squares))
+
+
+def plan_cost(atoms: Atoms, plan: Plan, p: float) -> Cost:
+    """The cost of an optimal plan. Its derivatives are those of the optimal cost, wherever that has any."""
+    xp = namespace(atoms, plan)
+    moved = lengths(atoms.x[plan.i] - atoms.y[plan.j])
+    if p == math.inf:
+        return Cost(xp.max(xp.where(plan.mass > 0, moved, xp.zeros_like(moved))), 1.0)
+    power = xp.sum(plan.mass * (moved / plan.scale) ** p)
+    if is_traced(atoms):
+        # zero, with the derivative of the cost in the weights: the potentials
+        power += plan.f @ (atoms.a - fixed(atoms.a)) + plan.g @ (atoms.b - fixed(atoms.b))
+    return Cost(plan.scale, power)
+
+
+def largest_move(moved: Any, mass: Any) -> Any:
+    """The longest distance over which mass is moved, or 1 if nothing moves: the scale of a plan."""
+    xp = namespace(moved, mass)
+    longest = xp.max(xp.where(mass > 0, moved, xp.zeros_like(moved)))
+    return xp.where(longest > 0, longest, xp.ones_like(longest))
+
+
+def root(power: Any, p: float) -> Any:
+    """power^{1/p}, with derivative 0 at 0, where there is none."""
+    xp = namespace(power)
+    positive = power > 0
+    return xp.where(positive, xp.where(positive, power, xp.ones_like(power)) ** (1 / p), xp.zeros_like(power))

@@ -1,0 +1,29 @@
+"""`positive_wasserstein`: a distance between positive measures of any mass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxtyping import Array, Float
+
+from measureformer.measures import AbstractMeasure
+from measureformer.numerics.arrays import host, namespace
+from measureformer.transport._wasserstein import as_result, compared, wasserstein
+
+
+def positive_wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 1) -> Float[Array, ""]:
+    """W_p(mu/|mu|, nu/|nu|) + ||mu| − |nu||, the extension of W_p to positive measures of finite mass.
+
+    Statement   a metric on positive measures: a sum of two pseudometrics which together separate points
+    Hypotheses  assumed: masses are positive, which the constructors check.
+    Ref         lombardini2021; furuya2025.
+
+    >>> import measureformer as mf
+    >>> mu = mf.Discrete.dirac([0.0])
+    >>> round(float(mf.positive_wasserstein(mu, 3 * mf.Discrete.dirac([1.0]))), 12)
+    3.0
+    """
+    mu, nu = compared(mu, nu, masses=False)
+    masses = host(mu.mass) - host(nu.mass)
+    shapes = wasserstein(mu.normalized(), nu.normalized(), p)
+    return as_result(host(shapes) + namespace(masses).abs(masses), mu, nu)

@@ -1,0 +1,62 @@
+"""`sliced_wasserstein`: the average of W_p over projections to lines."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.errors import NoClosedFormError, OptionError
+from measureformer.measures import AbstractAtomic, AbstractMeasure
+from measureformer.numerics.arrays import host, is_traced, namespace, positive_int
+from measureformer.numerics.random import normal
+from measureformer.transport._wasserstein import as_result, atoms_of, compared, exponent
+from measureformer.transport.line import line_plan
+from measureformer.transport.plan import Atoms, plan_cost, root
+
+
+def sliced_wasserstein(
+    mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2, *, key: Any, projections: int = 128
+) -> Float[Array, ""]:
+    """(average over unit vectors θ of W_p(θ♯mu, θ♯nu)^p)^{1/p}, by `projections` independent θ drawn with `key`.
+
+    The same key gives the same lines, and along fixed lines this is itself a pseudometric. Cost n log n per projection.
+
+    Statement   SW_p ≤ W_p; a metric that induces the topology of W_p on compact sets
+    Ref         bonneel2015.
+
+    >>> import jax, measureformer as mf
+    >>> mu, nu = mf.Discrete.dirac([0.0, 0.0]), mf.Discrete.dirac([1.0, 0.0])
+    >>> 0.6 < float(mf.sliced_wasserstein(mu, nu, key=jax.random.key(0))) < 0.8
+    True
+    """
+    p, count = exponent(p), positive_int(projections, "projections")
+    if p == math.inf:
+        raise OptionError(got="p = inf", need="a finite p", do="Project and take mf.wasserstein on each line.")
+    mu, nu = compared(mu, nu)
+    if not isinstance(mu, AbstractAtomic) or not isinstance(nu, AbstractAtomic):
+        raise NoClosedFormError(got="two Gaussians", need="atoms", do="Take mu.discretize(n) first.")
+    atoms = atoms_of(mu, nu)
+    lines = unit_vectors(key, count, atoms.x.shape[1]).astype(atoms.a.dtype)
+
+    def distance(line: Any) -> Any:
+        shadows = Atoms((atoms.x @ line)[:, None], atoms.a, (atoms.y @ line)[:, None], atoms.b)
+        scale, power = plan_cost(shadows, line_plan(shadows, p, potentials=is_traced(shadows)), p)
+        return scale * root(power, p)
+
+    traced = is_traced(atoms, lines)
+    distances = jax.lax.map(distance, lines) if traced else np.array([distance(line) for line in lines])
+    xp = namespace(distances)
+    longest = xp.max(distances)
+    unit = xp.where(longest > 0, longest, xp.ones_like(longest))
+    average = unit * root(xp.mean((distances / unit) ** p), p)
+    return as_result(average * xp.exp(host(mu.log_mass) / p), mu, nu)
+
+
+def unit_vectors(key: Any, count: int, dim: int) -> Any:
+    """`count` independent directions, uniform on the sphere."""
+    draws = normal(key, (count, dim))
+    return draws / namespace(draws).linalg.norm(draws, axis=1, keepdims=True)
