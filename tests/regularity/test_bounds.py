@@ -27,7 +27,7 @@ def test_values_by_hand() -> None:
     assert R.push_forward(2, 0.5) == 2.5
 
 
-@pytest.mark.parametrize("n", [1, 2, 10, 1000])
+@pytest.mark.parametrize("n", [1, 2, 16])
 def test_the_printed_bound_fails_without_attention_and_the_corrected_one_does_not(n: int) -> None:
     V = np.array([[1.0, 2.0], [0.0, 1.0]])
     G = mf.Attention.head(np.zeros((2, 2)), np.zeros((2, 2)), V)
