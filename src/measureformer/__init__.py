@@ -60,7 +60,7 @@ _NAMESPACES = ("regularity",)
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
-    import measureformer.regularity as regularity
+    import measureformer.regularity as regularity  # noqa: F401
     from measureformer._claims import Claim as Claim
     from measureformer._claims import check as check
     from measureformer._claims import claims as claims

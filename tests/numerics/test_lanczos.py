@@ -18,9 +18,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 @jax.jit
 def solve(matrix: Any, start: Any, tol: Any = 1e-10, max_iterations: Any = 2000) -> Any:
-    return top_singular(
-        lambda v: matrix @ v, lambda u: matrix.T @ u, start, tol=tol, max_iterations=max_iterations
-    )
+    return top_singular(lambda v: matrix @ v, lambda u: matrix.T @ u, start, tol=tol, max_iterations=max_iterations)
 
 
 def with_values(values: Any, rows: int, columns: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -141,7 +141,7 @@ def test_without_attention_the_certificate_is_exact() -> None:
 
 
 def test_two_clusters_by_hand() -> None:
-    """λ = −1, R = 3/2, n = 91: the constant is just above ½(1 + |λ|R²) √90, and the certificate less than 20 % above."""
+    """λ = −1, R = 3/2, n = 91: the constant is just above ½(1 + |λ|R²) √90, the certificate less than 20 % above it."""
     G = mf.Attention.head([[1.0]], [[-1.0]], [[1.0]])
     found = mf.local_lipschitz(G, mf.Discrete.uniform(R.two_clusters([[-1.0]], 91, 1.5)))
     np.testing.assert_allclose(found.lower, 15.6824, atol=5e-5)

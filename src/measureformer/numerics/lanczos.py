@@ -45,7 +45,11 @@ class _State(NamedTuple):
     U: Array
     B: Array
     filled: Any
+    """Vectors of U so far; V has one more."""
     value: Array
+    right: Array
+    """The top singular vectors of B."""
+    left: Array
     residual: Array
     steps: Any
 
@@ -60,12 +64,15 @@ def top_singular(
     """
     rows = jax.eval_shape(apply, start).shape[0]
     nothing = jnp.zeros((), start.dtype)
+    first = jnp.eye(BASIS, dtype=start.dtype)[0]
     state = _State(
-        V=jnp.zeros((BASIS, start.shape[0]), start.dtype).at[0].set(_unit(start, nothing)[0]),
+        V=first[:, None] * _unit(start, nothing)[0],
         U=jnp.zeros((BASIS, rows), start.dtype),
         B=jnp.zeros((BASIS, BASIS), start.dtype),
         filled=jnp.asarray(0),
         value=nothing,
+        right=first,
+        left=first,
         residual=nothing + jnp.inf,
         steps=jnp.asarray(0),
     )
@@ -75,9 +82,8 @@ def top_singular(
         return (state.residual > tol * state.value) & (state.steps < max_iterations)
 
     state = jax.lax.while_loop(unfinished, lambda state: _extended(apply, transpose, state), state)
-    P, _, Qt = jnp.linalg.svd(state.B)
-    converged = state.residual <= tol * state.value
-    return SingularTriple(state.value, P[:, 0] @ state.U, Qt[0] @ state.V, state.residual, converged, state.steps)
+    left, right = state.left @ state.U, state.right @ state.V
+    return SingularTriple(state.value, left, right, state.residual, state.residual <= tol * state.value, state.steps)
 
 
 def _extended(apply: Product, transpose: Product, state: _State) -> _State:
@@ -87,17 +93,22 @@ def _extended(apply: Product, transpose: Product, state: _State) -> _State:
     U, B = state.U.at[j].set(u), state.B.at[:, j].set(coefficients.at[j].set(alpha))
     _, v, beta = _orthogonal(transpose(u), state.V)
     P, values, Qt = jnp.linalg.svd(B)
-
-    def restarted() -> tuple[Array, Array, Array, Any]:
-        kept = jnp.zeros(BASIS, B.dtype).at[:KEPT].set(values[:KEPT])
-        some = (jnp.arange(BASIS) < KEPT)[:, None]
-        return jnp.where(some, Qt @ state.V, 0).at[KEPT].set(v), jnp.where(some, P.T @ U, 0), jnp.diag(kept), KEPT
-
-    def longer() -> tuple[Array, Array, Array, Any]:
-        return state.V.at[j + 1].set(v), U, B, j + 1
-
-    V, U, B, filled = jax.lax.cond(j + 1 == BASIS, restarted, longer)
-    return _State(V, U, B, filled, values[0], beta * jnp.abs(P[j, 0]), state.steps + 1)
+    residual = beta * jnp.abs(P[j, 0])
+    # a rotation of the bases diagonalises B; what is not kept is forgotten
+    full, kept = j + 1 == BASIS, jnp.arange(BASIS) < KEPT
+    left, right = (jnp.where(full, kept[:, None] * Rt, jnp.eye(BASIS, dtype=B.dtype)) for Rt in (P.T, Qt))
+    filled = jnp.where(full, KEPT, j + 1)
+    return _State(
+        V=(right @ state.V).at[filled].set(v),
+        U=left @ U,
+        B=jnp.where(full, jnp.diag(kept * values), B),
+        filled=filled,
+        value=values[0],
+        right=right @ Qt[0],
+        left=left @ P[:, 0],
+        residual=residual,
+        steps=state.steps + 1,
+    )
 
 
 def _orthogonal(vector: Array, basis: Array) -> tuple[Array, Array, Array]:

@@ -17,7 +17,7 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import AbstractAtomic, Discrete, SpaceTime
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, positive_int, prng_key, shaped
 from measureformer.numerics.random import normal
-from measureformer.regularity._local import displaced, require_map, stretch
+from measureformer.regularity._local import ball_radius, displaced, require_map, stretch
 
 ROUGH = 1e-4
 """Residual to which the constants of candidates are computed."""
@@ -29,8 +29,8 @@ def two_clusters(A: Any, n: Any, radius: Any) -> np.ndarray:
     Let λ, λ' be the largest and the smallest real eigenvalue of A. If λ > −8λ', the cloud is R(u, u/2, …, u/2) with
     A u = λ u; otherwise it is R(−u, u, …, u) with A u = λ' u.
 
-    Statement   second case, V = I, G = 2|λ'|R², p = e^G/(e^G + n − 1): the token map of attention has the local constant
-                C ≥ √(n−1) p (1 + G (1−p)), which grows like √n for n ≪ e^G and saturates at n ≈ e^G
+    Statement   second case, V = I, G = 2|λ'|R², p = e^G/(e^G + n − 1): the local constant of attention is at least
+                √(n−1) p (1 + G (1−p)), which grows like √n for n ≪ e^G and saturates at n ≈ e^G
     Ref         castin2024.
 
     >>> import measureformer as mf
@@ -39,21 +39,22 @@ def two_clusters(A: Any, n: Any, radius: Any) -> np.ndarray:
     """
     A = shaped(floats(A, "A"), "A", "d d")
     finite(A, "A")
-    n, radius = positive_int(n, "n"), _radius(radius)
+    n, radius = positive_int(n, "n"), ball_radius(radius)
     if A.shape[0] != A.shape[1]:
         raise ShapeError(got=f"A of shape {A.shape}", need="a square matrix", do="Pass A = KᵀQ.")
     values, vectors = np.linalg.eig(np.asarray(A, np.float64))
-    real = np.abs(values.imag) <= 1e-12 * np.abs(values).max(initial=0)
+    # LAPACK returns complex eigenvalues in exact pairs, and all others without an imaginary part
+    real = np.isreal(values)
     if not real.any():
         raise OptionError(
             got="a matrix A without real eigenvalues",
             need="one",
             do="There are no such clusters for rotations; adversary(G, n, radius) searches from random clouds.",
         )
-    values, vectors = values.real[real], vectors.real[:, real]
+    values, vectors = np.real(values[real]), np.real(vectors[:, real])
     first = values.max() > -8 * values.min()
     u = vectors[:, values.argmax() if first else values.argmin()]
-    # the sign of an eigenvector is arbitrary: the first large entry is made positive
+    # the sign of an eigenvector is arbitrary: its largest entry is made positive
     u = radius * u / np.linalg.norm(u) * (1 if u[np.abs(u).argmax()] > 0 else -1)
     return np.stack([u if first else -u, *[u / 2 if first else u] * (n - 1)])
 
@@ -71,10 +72,10 @@ def adversary(G: Any, n: Any, radius: Any, *, steps: Any = 50, key: Any = None) 
     >>> G = mf.Attention.head([[1.0]], [[-1.0]], [[1.0]])
     >>> mu = mf.regularity.adversary(G, 10, 1.5, steps=0)
     >>> mu.points[:2].tolist(), round(mf.local_lipschitz(G, mu).lower, 1)
-    ([[-1.5], [1.5]], 3.9)
+    ([[-1.5], [1.5]], 4.0)
     """
     require_map(G)
-    n, radius = positive_int(n, "n"), _radius(radius)
+    n, radius = positive_int(n, "n"), ball_radius(radius)
     if steps != 0:
         positive_int(steps, "steps")
     if G.in_dim is None:
@@ -91,13 +92,7 @@ def adversary(G: Any, n: Any, radius: Any, *, steps: Any = 50, key: Any = None) 
     return max(best, key=lambda found: found[0])[1]
 
 
-def _radius(radius: Any) -> float:
-    if not (np.ndim(radius) == 0 and 0 < float(radius) < math.inf):
-        raise OptionError(got=f"radius = {radius!r}", need="a finite number > 0", do="Pass the radius of the ball.")
-    return float(radius)
-
-
-def _candidates(G: AbstractInContextMap, n: int, radius: float, key: Array) -> list[list[AbstractAtomic]]:
+def _candidates(G: AbstractInContextMap, n: int, radius: float, key: Array) -> list[list[Any]]:
     """Clusters of the heads inside G that look at tokens of its dimension, and a random cloud on the sphere."""
     dtype, cloud = common_dtype(G), SpaceTime.sequence if G.needs_time else Discrete.uniform
     layers = jax.tree.leaves(G, is_leaf=lambda part: isinstance(part, Attention))
@@ -150,9 +145,7 @@ def _ascent(G: AbstractInContextMap, mu: AbstractAtomic, key: Array, radius: Any
         moved = moved * jnp.minimum(1, radius / jnp.where(norms > 0, norms, 1))
         new, new_slope = climb(moved)
         better = new > value
-        chosen = jax.tree.map(
-            lambda a, b: jnp.where(better, a, b), (moved, new, new_slope), (points, value, slope)
-        )
+        chosen = jax.tree.map(lambda a, b: jnp.where(better, a, b), (moved, new, new_slope), (points, value, slope))
         return *chosen, jnp.where(better, 1.5 * length, 0.5 * length)
 
     first = mu.points, *climb(mu.points), jnp.asarray(0.1, mu.points.dtype)

@@ -41,17 +41,17 @@ class LocalLipschitz(eqx.Module):
         return self.upper / self.lower - 1 if self.lower > 0 else (math.inf if self.upper > 0 else 0.0)
 
 
-def local_lipschitz(
-    G: Any, mu: Any, *, tol: Any = 1e-6, max_iterations: Any = 500, key: Any = None
-) -> LocalLipschitz:
+def local_lipschitz(G: Any, mu: Any, *, tol: Any = 1e-6, max_iterations: Any = 500, key: Any = None) -> LocalLipschitz:
     """The local Lipschitz constant of the token map of G at the atoms of mu: a lower and an upper value.
 
     All atoms move, as queries and as context: X ↦ (G(mu_X, x_i))_i. The constant is the norm of its derivative in
-    L²(mu), which is the local constant of mu ↦ G(mu, ·)♯mu for W_2 (on a `SpaceTime` for W_2 conditioned on time). Atoms
-    without mass do not count. The lower value comes from Lanczos' iteration with products alone, in memory linear in n,
-    for every map; the upper one from the exact derivative with measured quantities, for softmax attention (causal or
-    not), perceptrons, normalisations, residuals, sums and compositions of them. It holds in exact arithmetic and is
-    enlarged by bounds for the rounding; see `measureformer.regularity.certificate`.
+    L²(mu), which is the local constant of mu ↦ G(mu, ·)♯mu for W_2 (on a `SpaceTime`, for W_2 conditioned on time).
+    Atoms without mass do not count.
+
+    The lower value comes from Lanczos' iteration with products alone, in memory linear in n, for every map. The upper
+    one comes from the exact derivative with measured quantities, for softmax attention (causal or not), perceptrons,
+    normalisations, residuals, sums and compositions of them, and is infinite for other maps. It holds in exact
+    arithmetic and is enlarged by bounds for the rounding; see `measureformer.regularity.certificate`.
 
     Deterministic unless a `key` is given, which draws the start of the iteration.
 
@@ -96,6 +96,13 @@ def require_map(G: Any) -> None:
             need="an in-context map",
             do="Pass a layer such as mf.Attention first.",
         )
+
+
+def ball_radius(radius: Any) -> float:
+    """The radius of a ball, positive and finite."""
+    if not (np.ndim(radius) == 0 and 0 < float(radius) < math.inf):
+        raise OptionError(got=f"radius = {radius!r}", need="a finite number > 0", do="Pass the radius of the ball.")
+    return float(radius)
 
 
 def _check(G: Any, mu: Any, tol: Any) -> None:

@@ -86,7 +86,7 @@ def masked_ball(v_norm: Any, a_norm: Any, radius: Any, *, p: Any = 2.0) -> float
 
     Statement   for all sigma, tau in B(0, R) × [0, 1] with one time marginal:
                 C ≤ ‖V‖ (p/(p−1) (1 + 2s) e^{2s} + s),  s = ‖A‖R²
-    Hypotheses  checked: p > 1, because averages over [0, t] are not bounded in L¹. assumed: the supports, the marginals.
+    Hypotheses  checked: p > 1, because averages over [0, t] are not bounded in L¹. assumed: supports and marginals.
     Sharp?      the factor p/(p−1) is (Hardy's inequality; at A = 0 the map is the Cesàro mean).
     Ref         castin2024; hardy1934, Theorem 327.
 

@@ -9,9 +9,9 @@ The first part mixes tokens. For a unit vector w and under P_i,
 
     ⟨w, V E(U + ξ⟨a,U⟩)⟩ = E⟨Vᵀw + ⟨Vᵀw, ξ⟩ a, U⟩ ≤ (|Vᵀw|² + |a|² wᵀV C Vᵀw)^{1/2} (E|U|²)^{1/2},
 
-where the cross term has vanished because E ξ = 0. With s_i = λ_max(V (I + |a_i|² C_i) Vᵀ) the norm in L²(mu) of the first
-part is therefore at most (max_j c_j)^{1/2} for the weighted column sums c_j = Σ_i p_i s_i P_ij / p_j. The second part
-acts on single tokens, and has the norm max_i |V C_i A|. QED.
+where the cross term has vanished because E ξ = 0. With s_i = λ_max(V (I + |a_i|² C_i) Vᵀ), the norm in L²(mu) of the
+first part is therefore at most (max_j c_j)^{1/2} for the weighted column sums c_j = Σ_i p_i s_i P_ij / p_j. The second
+part acts on single tokens, and has the norm max_i |V C_i A|. QED.
 
 Several heads are written as Σ_h O_h V_h with orthonormal columns in each O_h (the triangular factor of W_h goes into
 V_h). Either the bounds of the heads are added, or their squares: the mixing part is then at most
@@ -27,14 +27,15 @@ allowance for small matrices, whose eigenvalues are assumed to be correct to a m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial, singledispatch
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.attention import attend
+from measureformer.attention import Attended, attend
 from measureformer.maps import (
     MLP,
     Attention,
@@ -53,9 +54,6 @@ from measureformer.maps import (
 )
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import Prefixes
-
-Spread = Literal["covariances", "traces"]
-"""How the spread of a tilted measure is measured: exactly, or by the trace of its covariance, which is cheaper."""
 
 AFFORDABLE = 2**33
 """Multiplications that covariances may cost: a fraction of a second. Beyond, traces bound them from above."""
@@ -162,7 +160,7 @@ def _(G: Compose, mu: Any) -> Parts:
 @parts.register
 def _(G: Attention, mu: Any) -> Parts:
     q, k, _ = G.project(mu, mu.points)
-    O, R = jnp.linalg.qr(G.W)  # noqa: E741
+    frames, R = jnp.linalg.qr(G.W)
     V = R @ G.V
     v = jnp.einsum("hed,nd->hne", V, mu.points)
     log_weights = mu.log_weights - mu.log_mass
@@ -170,26 +168,31 @@ def _(G: Attention, mu: Any) -> Parts:
     seen = partial(attend, q, k, log_weights=log_weights, times=times)
     # covariances do not feel a shift, but rounding does
     centred = [rows - jnp.einsum("n,hni->hi", jnp.exp(log_weights), rows)[:, None] for rows in (v, k)]
-    spread = _covariances if _spread(G, mu.n) == "covariances" else _traces
-    size, pointwise, log_z = spread(G, O, V, centred, jnp.linalg.norm(q @ G.K, axis=2), seen)
+    spread = _covariances if _affordable(G, mu.n) else _traces
+    size, pointwise, log_z = spread(G, frames, V, centred, jnp.linalg.norm(q @ G.K, axis=2), seen)
     # Σ_i p_i s_i e^{l_ij − log Z_i}: attention with queries and keys exchanged, and with them the arrow of time
     flipped = None if times is None else (-mu.times, -mu.times)
     nothing = jnp.zeros((*q.shape[:2], 0), q.dtype)
-    columns = attend(k, q, nothing, log_weights + jnp.log(size) - log_z, times=flipped)
+    columns = attend(k, q, nothing, log_weights + jnp.log(jnp.maximum(size, 0)) - log_z, times=flipped)
     massive = mu.log_weights > -jnp.inf
     sums = jnp.where(massive, jnp.exp(columns.log_normalizer + columns.log_normalizer_error), 0)
     added = jnp.sum(jnp.sqrt(jnp.max(sums, axis=1)))
-    squared = _norm(jnp.concatenate(list(O), axis=1)) * jnp.sqrt(jnp.max(jnp.sum(sums, axis=0)))
+    squared = _norm(jnp.concatenate(list(frames), axis=1)) * jnp.sqrt(jnp.max(jnp.sum(sums, axis=0)))
     return Parts(jnp.minimum(added, squared), jnp.where(massive, pointwise, 0))
 
 
-def _spread(G: Attention, n: int) -> Spread:
+def _affordable(G: Attention, n: int) -> bool:
     heads, rows, width = G.K.shape[0], G.K.shape[1], min(G.W.shape[1:])
-    return "covariances" if heads * n * n * width * (width + rows) <= AFFORDABLE else "traces"
+    return heads * n * n * width * (width + rows) <= AFFORDABLE
 
 
 def _covariances(
-    G: Attention, O: Array, V: Array, centred: list[Array], gradients: Array, seen: Any  # noqa: E741
+    G: Attention,
+    frames: Array,
+    V: Array,
+    centred: list[Array],
+    gradients: Array,
+    seen: Callable[..., Attended],
 ) -> tuple[Array, Array, Array]:
     """s_i of each head (h, n), |Σ_h O_h Cov(v, k) Q_h| (n,), and a lower bound of log Z (h, n)."""
     v, k = centred
@@ -205,7 +208,7 @@ def _covariances(
         mean, second, gradients = token
         cov = second.reshape(h, e, -1) - mean[:, :e, None] * mean[:, None, :]
         size = V @ V.swapaxes(1, 2) + gradients[:, None, None] ** 2 * cov[..., :e]
-        return jax.vmap(_top)(size), _norm(jnp.einsum("hoe,hek,hkd->od", O, cov[..., e:], queries))
+        return jax.vmap(_top)(size), _norm(jnp.einsum("hoe,hek,hkd->od", frames, cov[..., e:], queries))
 
     tokens = (mean.swapaxes(0, 1), second.swapaxes(0, 1), gradients.T)
     size, pointwise = jax.lax.map(one, tokens, batch_size=AT_ONCE)
@@ -215,7 +218,12 @@ def _covariances(
 
 
 def _traces(
-    G: Attention, O: Array, V: Array, centred: list[Array], gradients: Array, seen: Any  # noqa: E741
+    G: Attention,
+    frames: Array,
+    V: Array,
+    centred: list[Array],
+    gradients: Array,
+    seen: Callable[..., Attended],
 ) -> tuple[Array, Array, Array]:
     """The same from λ_max ≤ trace, and from |Cov(v, k)| ≤ (trace of Cov(v) · trace of Cov(k))^{1/2}."""
     v, k = centred

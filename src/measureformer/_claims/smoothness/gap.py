@@ -1,4 +1,4 @@
-"""All that is known about the smoothness of one head, on one axis: what is proved, what is attained, what is typical."""
+"""All that is known about the smoothness of one head, on one axis: proved, attained, and typical constants."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def _outcome(key: Any, config: Config, shrunk: float, draw: bool) -> Outcome:
     checks = (
         Check("adversarial constants over the best bound, largest", share, 0.4, 1.0),
         Check("certificate over the adversarial constant, largest", max(up / low for low, up in clusters), 1.0, 2.0),
-        Check("random constants over the largest adversarial one", max(c for _, c in typical) / max(clusters)[0], high=1.0),
+        Check(
+            "random constants over the largest adversarial one", max(c for _, c in typical) / max(clusters)[0], high=1.0
+        ),
     )
     if not draw:
         return Outcome(checks)
@@ -83,8 +85,8 @@ claim = Claim(
     name="castin-2024-smoothness-gap",
     title="The open gap between bounds and worst cases",
     statement=(
-        "For A = −I and V = I in B(0, R): every known bound lies above the constants of two clusters for every n, the best "
-        "of them by less than a factor 2.5 where they are closest; random clouds are far smoother."
+        "For A = −I and V = I in B(0, R): every known bound lies above the constants of two clusters for every n, the "
+        "best of them by less than a factor 2.5 where they are closest; random clouds are far smoother."
     ),
     hypotheses=("one softmax head", "tokens of equal weight in the ball"),
     reference="castin2024",

@@ -41,7 +41,12 @@ def _outcome(config: Config, sign: float, figure: Figure | None = None) -> Outco
         Check("constant over √(n−1) p (1 + G(1−p)), largest", max(ratios), high=1.003),
         Check("exponent of n far below e^G", rising, 0.47, 0.53),
         Check("exponent of n far above e^G", falling, high=0.0),
-        Check("share of the bound (1 + s)e^s + s at n ≈ 2.6 e^G", best / ball(1.0, 1.0, math.sqrt(config.growth / 2)), 0.5, 1.0),
+        Check(
+            "share of the bound (1 + s)e^s + s at n ≈ 2.6 e^G",
+            best / ball(1.0, 1.0, math.sqrt(config.growth / 2)),
+            0.5,
+            1.0,
+        ),
     )
     return Outcome(checks, figure)
 
@@ -77,8 +82,8 @@ claim = Claim(
     name="castin-2024-sqrt-growth",
     title="Worst-case growth √n, and where it ends",
     statement=(
-        "For A = −|λ|I, V = I and n tokens R(−u, u, …, u), with G = 2|λ|R² and p = e^G/(e^G + n − 1): the local constant "
-        "is at least √(n−1) p (1 + G(1−p)), which grows like √n for n ≪ e^G and falls for n ≫ e^G."
+        "For A = −|λ|I, V = I and n tokens R(−u, u, …, u), with G = 2|λ|R² and p = e^G/(e^G + n − 1): the local "
+        "constant is at least √(n−1) p (1 + G(1−p)), which grows like √n for n ≪ e^G and falls for n ≫ e^G."
     ),
     hypotheses=("A has a negative eigenvalue", "one token stands apart from the others"),
     reference="castin2024",

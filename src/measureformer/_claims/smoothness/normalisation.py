@@ -70,8 +70,8 @@ claim = Claim(
     name="castin-2024-normalisation",
     title="Normalisation makes the constant independent of scale",
     statement=(
-        "For every head and all tokens with unequal coordinates: at normalised tokens the local constant is the same for "
-        "X and for ρX, whatever ρ > 0, and it is at most the bound for the radius √d."
+        "For every head and all tokens with unequal coordinates: at normalised tokens the local constant is the same "
+        "for X and for ρX, whatever ρ > 0, and it is at most the bound for the radius √d."
     ),
     hypotheses=("LayerNorm with weight 1, bias 0 and eps = 0", "no token has equal coordinates"),
     reference="castin2024",

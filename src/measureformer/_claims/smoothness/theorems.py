@@ -53,7 +53,10 @@ def _outcome(key: Any, config: Config, for_tokens: Callable[..., float], figure:
 def _figure(measured: list[tuple[float, float, int, float]], ball: list[float], cloud: list[float]) -> Figure:
     some = [i for i, m in enumerate(measured) if m[1] > 0]
     s = tuple(measured[i][1] for i in some)
-    printed = tuple(measured[i][3] / castin24_tokens(measured[i][0], s_i, 1.0, measured[i][2]) for i, s_i in zip(some, s, strict=True))
+    printed = tuple(
+        measured[i][3] / castin24_tokens(measured[i][0], s_i, 1.0, measured[i][2])
+        for i, s_i in zip(some, s, strict=True)
+    )
     return Figure(
         "Measured constants over their bounds",
         "s = ‖A‖R²",
@@ -82,14 +85,14 @@ claim = Claim(
     name="castin-2024-lipschitz-bounds",
     title="Attention is Lipschitz: two bounds, one of them corrected",
     statement=(
-        "For every head and all measures in B(0, R), with s = ‖A‖R²: the push-forward by attention is Lipschitz for W_2 "
-        "with constant ‖V‖(1 + 3s)exp(2s); and on n tokens with constant √3‖V‖(s²(n + 1) + n)^½."
+        "For every head and all measures in B(0, R), with s = ‖A‖R²: the push-forward by attention is Lipschitz for "
+        "W_2 with constant ‖V‖(1 + 3s)exp(2s); and on n tokens with constant √3‖V‖(s²(n + 1) + n)^½."
     ),
     hypotheses=("supports in the ball of radius R", "one softmax head without residual"),
     reference="castin2024",
     run=_run,
     control=_control,
-    control_statement="The bound for n tokens as printed on slides, ‖V‖s√(12n + 3): zero at A = 0, where the layer is not.",
+    control_statement="The bound for n tokens as printed on slides, ‖V‖s√(12n + 3), which is zero at A = 0.",
     quick=Config(),
     full=Config(clouds=3000),
 )
