@@ -89,6 +89,7 @@ def torch_power_iteration(accuracy: float, exact: float) -> tuple[float, int]:
     return time.perf_counter() - start, steps
 
 
+@pytest.mark.filterwarnings("ignore")  # torch warns of its own internals
 def test_against_a_power_iteration_in_torch(benchmark: object) -> None:
     exact = float(lanczos(N, 1e-6, 500)().value)
     run = lanczos(N, TOL, 500)

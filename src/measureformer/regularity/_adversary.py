@@ -15,7 +15,8 @@ from measureformer.errors import DimensionMismatchError, NotFiniteError, OptionE
 from measureformer.maps import Attention
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import AbstractAtomic, Discrete, SpaceTime
-from measureformer.numerics.arrays import cast, common_dtype, finite, floats, positive_int, prng_key, shaped
+from measureformer.measures.atomic import concrete
+from measureformer.numerics.arrays import cast, common_dtype, finite, floats, on_device, positive_int, prng_key, shaped
 from measureformer.numerics.random import normal
 from measureformer.regularity._local import ball_radius, displaced, require_map, stretch
 
@@ -66,7 +67,7 @@ def adversary(G: Any, n: Any, radius: Any, *, steps: Any = 50, key: Any = None) 
     improved by `steps` steps of projected gradient ascent on the local constant, and the better one is returned: a
     `Discrete`, or a `SpaceTime` if G needs times. A search, not a certificate. Deterministic unless a `key` is given.
 
-    Ref         castin2024, Section 4, for the clusters.
+    Ref         castin2024, for the clusters.
 
     >>> import measureformer as mf
     >>> G = mf.Attention.head([[1.0]], [[-1.0]], [[1.0]])
@@ -75,6 +76,7 @@ def adversary(G: Any, n: Any, radius: Any, *, steps: Any = 50, key: Any = None) 
     ([[-1.5], [1.5]], 4.0)
     """
     require_map(G)
+    concrete(G, "adversary")
     n, radius = positive_int(n, "n"), ball_radius(radius)
     if steps != 0:
         positive_int(steps, "steps")
@@ -96,7 +98,7 @@ def _candidates(G: AbstractInContextMap, n: int, radius: float, key: Array) -> l
     """Clusters of the heads inside G that look at tokens of its dimension, and a random cloud on the sphere."""
     dtype, cloud = common_dtype(G), SpaceTime.sequence if G.needs_time else Discrete.uniform
     layers = jax.tree.leaves(G, is_leaf=lambda part: isinstance(part, Attention))
-    heads = [A for layer in layers if isinstance(layer, Attention) for A in np.asarray(layer.A)]
+    heads = [A for layer in layers if isinstance(layer, Attention) for A in np.asarray(layer.A, np.float64)]
     clusters: list[Any] = []
     for A in heads:
         if A.shape[0] == G.in_dim and not np.iscomplex(np.linalg.eigvals(A)).all():
@@ -117,8 +119,7 @@ def _climbed(G: AbstractInContextMap, mu: Any, key: Array, radius: float, steps:
             need="a map that is differentiable there",
             do="Take another radius, or a map without singular points in the ball.",
         )
-    kind = SpaceTime.sequence if G.needs_time else Discrete.uniform
-    return float(value), kind(np.asarray(points)[: mu.n])
+    return float(value), mu.with_points(on_device(np.asarray(points)[: mu.n]))
 
 
 @eqx.filter_jit

@@ -68,15 +68,17 @@ def local_lipschitz(G: Any, mu: Any, *, tol: Any = 1e-6, max_iterations: Any = 5
     """
     _check(G, mu, tol)
     max_iterations = positive_int(max_iterations, "max_iterations")
-    key = jax.random.key(0) if key is None else prng_key(key)
     active = mu.rows(np.flatnonzero(np.asarray(mu.log_weights) > -math.inf))
     times = getattr(active, "times", None)
     if G.masks:
         refuse_blind(active, times)
     G.examine(active, active.points, times)
     layer, padded = cast((G, active.padded()), common_dtype(G, active))
-    # as arrays, because plain numbers would be compiled into the program
-    found, upper = _compiled(layer, padded, key, np.asarray(tol, padded.points.dtype), np.asarray(max_iterations))
+    # inside somebody's jit, what is concrete is computed at once; plain numbers would be compiled into the program
+    with jax.ensure_compile_time_eval():
+        start = jax.random.key(0) if key is None else prng_key(key)
+        options = np.asarray(tol, padded.points.dtype), np.asarray(max_iterations)
+        found, upper = _compiled(layer, padded, start, *options)
     lower, residual = float(found.value), float(found.residual)
     if not math.isfinite(lower + residual):
         G.explain(active, active.points, times)
