@@ -39,7 +39,7 @@ def rule(root: Path) -> Iterator[Violation]:
         yield from (Violation(init, line, f"{name} {what}", do) for what, do in _document_faults(name, value))
     for folder in getattr(package, "_NAMESPACES", ()):
         source = root / "src" / PACKAGE / folder / "__init__.py"
-        for name, value in vars(getattr(package, folder)).items():
+        for name, value in vars(importlib.import_module(f"{PACKAGE}.{folder}")).items():
             if inspect.isfunction(value):
                 yield from (Violation(source, 1, f"{name} {what}", do) for what, do in _document_faults(name, value))
 
