@@ -157,6 +157,7 @@ def test_equal_tokens_are_one_atom_and_mass_is_irrelevant() -> None:
     np.testing.assert_allclose(mf.local_lipschitz(G, 17.0 * merged).lower, found.lower, rtol=1e-9)
     # copies may also move apart, as clouds of tokens do and atoms do not
     assert repeated.lower >= found.lower * (1 - 1e-9)
+    np.testing.assert_allclose(repeated.upper, found.upper, rtol=1e-9)
     passive = mf.Discrete.weighted(np.r_[X, [[100.0] * DIM]], np.r_[counts, 0])
     np.testing.assert_allclose(mf.local_lipschitz(G, passive).lower, found.lower, rtol=1e-9)
     np.testing.assert_allclose(mf.local_lipschitz(G, passive).upper, found.upper, rtol=1e-9)

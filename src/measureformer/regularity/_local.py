@@ -31,7 +31,7 @@ class LocalLipschitz(eqx.Module):
     residual: float
     """A singular value of the derivative lies within this distance of `lower`."""
     converged: bool
-    """Whether the residual is at most `tol` times `lower`."""
+    """Whether the residual is at most `tol` times `lower` (in single precision, 6e-6 times it if `tol` is smaller)."""
     iterations: int
     """Products with the derivative and with its transpose."""
 
@@ -45,7 +45,8 @@ def local_lipschitz(G: Any, mu: Any, *, tol: Any = 1e-6, max_iterations: Any = 5
     """The local Lipschitz constant of the token map of G at the atoms of mu: a lower and an upper value.
 
     All atoms move, as queries and as context: X ↦ (G(mu_X, x_i))_i. The constant is the norm of its derivative in
-    L²(mu), which is the local constant of mu ↦ G(mu, ·)♯mu for W_2 (on a `SpaceTime`, for W_2 conditioned on time).
+    L²(mu): what mu ↦ G(mu, ·)♯mu does to small distances W_2 (on a `SpaceTime`, to W_2 conditioned on time) when atoms
+    move and do not split. Repeated tokens may move apart, one heavy atom may not; the upper value is the same for both.
     Atoms without mass do not count.
 
     The lower value comes from Lanczos' iteration with products alone, in memory linear in n, for every map. The upper
