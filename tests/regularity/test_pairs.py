@@ -45,11 +45,13 @@ def test_ratios_are_attained_and_below_the_theorems(p: int) -> None:
     assert found.ratio > 1.1 * start.ratio
 
 
-def test_a_linear_map_is_found_to_have_its_norm() -> None:
-    F = mf.Linear([[3.0, 0.0], [0.0, 1.0]])
-    found = R.worst_pair(F, mf.Discrete.dirac([0.5, 0.5]), assigned(2), key=KEY)
+@pytest.mark.parametrize(("dtype", "rounding"), [(np.float64, 1e-9), (np.float32, 1e-3)])
+def test_a_linear_map_is_found_to_have_its_norm(dtype: Any, rounding: float) -> None:
+    F = mf.Linear(np.array([[3.0, 0.0], [0.0, 1.0]], dtype))
+    found = R.worst_pair(F, mf.Discrete.dirac(np.array([0.5, 0.5], dtype)), assigned(2), key=KEY)
     # kills: pairs so close that their ratio is rounding
-    assert 2.9 < found.ratio <= 3 + 1e-9
+    assert 2.9 < found.ratio <= 3 + rounding
+    assert found.nu.points.dtype == dtype
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ def worst_pair(
 
     def in_ball(points: np.ndarray) -> Any:
         norms = np.linalg.norm(points, axis=1, keepdims=True)
-        return mu.with_points(on_device(points * np.minimum(1, radius / np.maximum(norms, radius))))
+        inside = points * np.minimum(1, radius / np.maximum(norms, radius))
+        return mu.with_points(on_device(inside.astype(mu.points.dtype)))
 
     # closer than this, the search would find rounding errors
     nearest = radius * float(np.finfo(mu.points.dtype).eps) ** (1 / 3)
