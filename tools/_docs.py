@@ -1,7 +1,8 @@
 """Hook of MkDocs: pages that are made from files of the repository, so that nothing is kept twice.
 
 The reference has a page for each folder of the package that is home to a public name, with those names in the order of
-the table `_HOMES`; modules in `WHOLE` are shown with everything they define.
+the table `_HOMES`; modules in `WHOLE` are shown with everything they define. A folder that is public under its own name
+adds what its `__init__.py` imports.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+import measureformer
 from measureformer.refs import references
 
 ROOT = Path(__file__).parent.parent
@@ -67,12 +69,20 @@ def reference_page(home: str, names: list[str]) -> str:
     if home in WHOLE:
         return f"{title}::: measureformer.{home}\n    options: {WHOLE_OPTIONS}\n"
     blocks, explained = [about], "^_"
-    for name in names:
+    for name in [*names, *within(home, names)]:
         blocks.append(f"::: measureformer.{name}\n    options: {{filters: ['!{explained}']}}")
         if name.startswith("Abstract"):
             # said once, and left out at the classes that follow
             explained = "|".join(["^_", *(f"^{member}$" for member in members(home, name))])
     return title + "\n\n".join(blocks) + "\n"
+
+
+def within(home: str, names: list[str]) -> list[str]:
+    """The other names of a folder that is public as a whole, as `regularity.ball`."""
+    if home not in measureformer._NAMESPACES:
+        return []
+    imports = (node for node in parse(PACKAGE / home / "__init__.py").body if isinstance(node, ast.ImportFrom))
+    return [f"{home}.{alias.name}" for node in imports for alias in node.names if alias.name not in names]
 
 
 def members(home: str, name: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Rule: every public name resolves, is documented, shows an example that runs, and is known to editors.
 
 Public names are those of the lazy table `_HOMES` in the package's `__init__.py`; editors read the `TYPE_CHECKING` block
-beside it, so the two must agree. Exceptions need a docstring but no example.
+beside it, so the two must agree. Exceptions need a docstring but no example. The functions of a folder in `_NAMESPACES`
+are public under its name, as in `mf.regularity.ball`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +37,11 @@ def rule(root: Path) -> Iterator[Violation]:
             yield Violation(init, line, what, "define it, or take it out of _HOMES")
             continue
         yield from (Violation(init, line, f"{name} {what}", do) for what, do in _document_faults(name, value))
+    for folder in getattr(package, "_NAMESPACES", ()):
+        source = root / "src" / PACKAGE / folder / "__init__.py"
+        for name, value in vars(importlib.import_module(f"{PACKAGE}.{folder}")).items():
+            if inspect.isfunction(value):
+                yield from (Violation(source, 1, f"{name} {what}", do) for what, do in _document_faults(name, value))
 
 
 def _seen_by_editors(tree: ast.Module) -> dict[str, tuple[str, int]]:

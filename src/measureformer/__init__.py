@@ -59,15 +59,19 @@ _HOMES = {
         "wasserstein",
         "wasserstein_bracket",
     ],
+    "regularity": ["local_lipschitz"],
     "distributed": ["join_workers"],
     "_claims": ["Claim", "check", "claims"],
     "result": ["Check", "Figure", "Outcome", "Result", "Series"],
     "refs": ["cite"],
     "errors": ["MeasureformerError"],
 }
+_NAMESPACES = ("regularity",)
+"""Folders that are public as a whole: `mf.regularity.ball`."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
+    import measureformer.regularity as regularity  # noqa: F401
     from measureformer._claims import Claim as Claim
     from measureformer._claims import check as check
     from measureformer._claims import claims as claims
@@ -106,6 +110,7 @@ if TYPE_CHECKING:
     from measureformer.measures import shard as shard
     from measureformer.measures import subset_sum_gap as subset_sum_gap
     from measureformer.refs import cite as cite
+    from measureformer.regularity import local_lipschitz as local_lipschitz
     from measureformer.result import Check as Check
     from measureformer.result import Figure as Figure
     from measureformer.result import Outcome as Outcome
@@ -122,10 +127,12 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _NAMESPACES:
+        return importlib.import_module(f"measureformer.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'measureformer' has no attribute {name!r}; dir(measureformer) lists what it has")
     return getattr(importlib.import_module(f"measureformer.{_HOME_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME_OF])
+    return sorted({*globals(), *_HOME_OF, *_NAMESPACES})

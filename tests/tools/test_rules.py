@@ -49,6 +49,12 @@ def one(module: str) -> dict[str, str]:
     return package({"a": ["f"]}, "from measureformer.a import f as f", a=module)
 
 
+def whole(module: str) -> dict[str, str]:
+    """A package in which the module `b` is public under its own name."""
+    files = {**one(FINE), "src/measureformer/b.py": module}
+    return {**files, INIT: files[INIT] + "_NAMESPACES = ('b',)\n"}
+
+
 def pinned(constraints: str) -> dict[str, str]:
     project = '[project]\ndependencies = ["numpy>=2"]\n[project.optional-dependencies]\nx = ["torch==2.13.0"]\n'
     return {"pyproject.toml": project, "constraints.txt": constraints}
@@ -108,6 +114,7 @@ NO = {
         one(FINE.replace("    2\n", "    3\n")),
         "f has an example in f that fails",
     ),
+    "names: in a public folder": ("public_names", whole("def g():\n    pass\n"), "g has no docstring"),
     "names: not for editors": ("public_names", package({"a": ["f"]}, "pass", a=FINE), "not under TYPE_CHECKING"),
     "names: editors only": ("public_names", package({}, "from measureformer.a import f", a=FINE), "not in _HOMES"),
     "names: two places": (
@@ -166,6 +173,7 @@ YES = {
     "import: version": ("import_direction", imports("numerics/a.py", "from measureformer import __version__")),
     "import: others": ("import_direction", imports("errors.py", "import numpy.maps\nfrom measureformer_x import maps")),
     "names": ("public_names", one(FINE)),
+    "names: public folder": ("public_names", whole(FINE)),
     "names: exception": ("public_names", one('class f(Exception):\n    """No."""\n')),
     "references": (
         "references",

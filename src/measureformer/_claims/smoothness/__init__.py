@@ -1,0 +1,1 @@
+"""Smoothness: how much attention stretches distances between measures."""
