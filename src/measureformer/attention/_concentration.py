@@ -16,6 +16,10 @@ class Concentration(eqx.Module):
     """How concentrated the weights p_j = a_j e^{⟨q,k_j⟩}/Z are, per query.
 
     Splitting an atom in two changes the first two, which count keys, and not the third, which belongs to the measure.
+
+    >>> import numpy as np, measureformer as mf
+    >>> mf.concentration(np.array([[100.0]]), np.array([[0.0], [1.0]])).effective_size.tolist()
+    [1.0]
     """
 
     effective_size: Float[Array, "*h m"]

@@ -110,7 +110,7 @@ def ball_radius(radius: Any) -> float:
 
 def _check(G: Any, mu: Any, tol: Any) -> None:
     require_map(G)
-    G._check(mu, getattr(mu, "times", None))
+    G.check_meets(mu, getattr(mu, "times", None))
     if not isinstance(mu, AbstractAtomic):
         raise no_closed_form(G, mu, "local Lipschitz constant")
     concrete((G, mu), "local_lipschitz")
