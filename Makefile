@@ -33,6 +33,7 @@ check: setup ## lint, formatting, types, and the rules in tools/
 bench: ## time it against others, write tables of ratios to benchmarks/results; about half an hour
 	@sh tools/venv.sh dev bench
 	@$(PY) benchmarks/attention.py
+	@$(PY) benchmarks/lipschitz.py
 	@$(PY) -m pytest -q benchmarks --benchmark-only $(ARGS)
 
 docs: setup ## build the documentation into site/

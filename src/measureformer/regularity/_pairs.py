@@ -38,10 +38,10 @@ def worst_pair(
 
     Cost        two evaluations of the distance, and of G, for each step.
 
-    >>> import jax, numpy as np, measureformer as mf
+    >>> import jax, measureformer as mf
     >>> mean = mf.Attention.head([[0.0]], [[0.0]], [[2.0]])
-    >>> sorted_w1 = lambda mu, nu: np.abs(np.sort(mu.points[:, 0]) - np.sort(nu.points[:, 0])).mean()
-    >>> found = mf.regularity.worst_pair(mean, mf.Discrete.uniform([[0.0], [1.0]]), sorted_w1, key=jax.random.key(0))
+    >>> start = mf.Discrete.weighted([[0.0], [1.0]], [1.0, 2.0])
+    >>> found = mf.regularity.worst_pair(mean, start, mf.wasserstein, key=jax.random.key(0))
     >>> bool(1.99 < found.ratio <= 2 + 1e-9)
     True
     """
