@@ -65,13 +65,11 @@ def test_laws(seed: int, p: float, dim: int) -> None:
     close = {"rel": 1e-10, "abs": 1e-12}
     assert float(mf.wasserstein(nu, mu, p)) == pytest.approx(distance, **close)
     # kills: a weight ignored, which splitting every atom alike would not notice
-    split = mu + mf.Discrete.weighted(mu.points[:1], [0.25])
     same = mf.Discrete.weighted(
         np.asarray(mu.points)[[0, 0, *range(1, 7)]],
         np.concatenate([np.asarray(mu.weights)[[0, 0]] * [0.3, 0.7], np.asarray(mu.weights)[1:]]),
     )
     assert float(mf.wasserstein(same, nu, p)) == pytest.approx(distance, **close)
-    assert float(split.mass) > 1.2
     # a shift of one measure by c moves it by |c|; a dilation of both multiplies the distance
     moved = mu.push(lambda x: np.asarray(x) + shift)
     assert float(mf.wasserstein(mu, moved, p)) == pytest.approx(float(np.linalg.norm(shift)), **close)

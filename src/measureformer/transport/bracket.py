@@ -76,10 +76,12 @@ def wasserstein_bracket(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) ->
     origin = atoms.x[0]
     atoms = atoms._replace(x=(atoms.x - origin) / size, y=(atoms.y - origin) / size)
     lower, upper = _bounds(atoms, p)
+    # each atom was moved by at most two roundings per coordinate, and W_p by no more than the atoms of both clouds
+    moved = 4 * math.sqrt(atoms.x.shape[1]) * float(np.finfo(np.float64).eps)
     kind = np.asarray(mu.points).dtype
     # rounded away from the distance: the units, the mass and the precision of the answer err by a few last places
     unit, slack = size * float(mu.mass) ** (1 / p), 32 * float(np.finfo(kind).eps)
-    outward = (max(lower, 0.0) * unit * (1 - slack), upper * unit * (1 + slack))
+    outward = (max(lower - moved, 0.0) * unit * (1 - slack), (upper + moved) * unit * (1 + slack))
     return Bracket(*(on_device(np.asarray(value, kind)) for value in outward))
 
 
@@ -87,8 +89,8 @@ def _bounds(atoms: Atoms, p: float) -> tuple[float, float]:
     if atoms.x.shape[1] == 1:
         plan = line_plan(atoms, p, potentials=False)
         upper, error = _upper(atoms, plan, p), _defect(atoms, plan)
-        # the plan is optimal, so the bounds differ by what rounding took from its marginals only
-        return max(upper**p - 2 * error - upper**p * _relative(atoms), 0.0) ** (1 / p), upper
+        # the plan is optimal, so the bounds differ by the roundings of its marginals and of its cost only
+        return max(upper**p - 2 * error - 2 * _relative(atoms) * upper**p, 0.0) ** (1 / p), upper
     if len(atoms.a) * len(atoms.b) <= SMALL:
         plan = network_simplex(atoms, p)
         unit = plan.scale**p
