@@ -20,8 +20,8 @@ FAMILIES = ("one heavy key, many light ones", "all logits equal", "large logits 
 
 @dataclass(frozen=True)
 class Config:
-    n: int = 4096
-    queries: int = 16
+    n: int = 32768
+    queries: int = 8
 
 
 def _problems(key: Any, config: Config) -> dict[str, tuple[np.ndarray, ...]]:
@@ -128,5 +128,5 @@ claim = Claim(
     control=_control,
     control_statement="The bound without the term for the rounding of the sums over keys.",
     quick=Config(),
-    full=Config(n=65536, queries=64),
+    full=Config(n=262144),
 )
