@@ -21,7 +21,8 @@ class Config:
 
 def _in_l2(n: int) -> float:
     mean = Causal(Attention.head([[0.0]], [[0.0]], [[1.0]]))
-    return local_lipschitz(mean, SpaceTime.sequence(np.zeros((n, 1)))).lower
+    # singular values crowd below 2; that of a displacement with this residual is as accurate as its square
+    return local_lipschitz(mean, SpaceTime.sequence(np.zeros((n, 1))), tol=1e-3).lower
 
 
 def _in_l1(n: int) -> float:
