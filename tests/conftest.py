@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,18 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 _seconds: dict[str, float] = defaultdict(float)
 
 
+@pytest.fixture(scope="module")
+def light_compilation() -> Iterator[None]:
+    """Truths hold for any machine code: many small programs are compiled without optimisation, to save time."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()  # other tests must not meet these programs
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share compiled programs go to the same process: a file's, or a map's in the contract."""
     for item in items:

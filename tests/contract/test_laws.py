@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -23,13 +22,7 @@ few = settings(max_examples=5)
 seeds = st.integers(0, 10**6)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _light_compilation() -> Iterator[None]:
-    """Laws hold for any machine code: many small programs are compiled here without optimisation, to save time."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()  # other tests must not meet these programs
+pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def scale_of(values: Any) -> float:

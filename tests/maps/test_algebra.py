@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -17,13 +16,7 @@ D = 3
 few = settings(max_examples=5)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _light_compilation() -> Iterator[None]:
-    """Laws hold for any machine code: many small programs are compiled here without optimisation, to save time."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()  # other tests must not meet these programs
+pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def layers(seed: int) -> tuple[Any, Any, Any]:

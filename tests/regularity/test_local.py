@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -32,13 +31,7 @@ from measureformer.maps.base import AbstractInContextMap
 KEY = jax.random.key(11)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _light_compilation() -> Iterator[None]:
-    """Truths hold for any machine code: many small programs are compiled here without optimisation, to save time."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()  # other tests must not meet these programs
+pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 seeds = st.integers(0, 10**6)
