@@ -88,6 +88,11 @@ def fold(body: Callable[[Any, Keys, Any], Any], start: Any, queries: Queries, bl
     return jax.lax.scan(step, start, blocks)[0]
 
 
+def hidden(scores: Array, visible: Array | None, fill: float = -jnp.inf) -> Array:
+    """The block with `fill` where a query may not look; `visible` is what `fold` hands to its body."""
+    return scores if visible is None else jnp.where(visible, scores, fill)
+
+
 def _split(tree: Any, rows: int, size: int) -> Any:
     """Every array cut into blocks of `size` rows, the last one filled up with copies of the array's row 0."""
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.attention.blocks import Keys, Queries, fold, norms, over_blocks, shape_of
+from measureformer.attention.blocks import Keys, Queries, fold, hidden, norms, over_blocks, shape_of
 
 
 def hardmax(q: Array, k: Array, v: Array, log_weights: Array, *, times: tuple[Array, Array] | None = None) -> Array:
@@ -34,8 +34,7 @@ def _with_mass(v: Array, mass: Array) -> Array:
 
 
 def _logits(qs: Queries, ks: Keys, visible: Array | None) -> Array:
-    scores = ks.k @ qs.q.T + ks.log_weights[:, None]
-    return scores if visible is None else jnp.where(visible, scores, -jnp.inf)
+    return hidden(ks.k @ qs.q.T + ks.log_weights[:, None], visible)
 
 
 def _highest(qs: Queries, blocks: Keys) -> Array:

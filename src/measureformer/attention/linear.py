@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.attention.blocks import Keys, Queries, fold, over_blocks, shape_of
+from measureformer.attention.blocks import Keys, Queries, fold, hidden, over_blocks, shape_of
 
 
 def masked_linear(q: Array, k: Array, v: Array, weights: Array, *, times: tuple[Array, Array]) -> Array:
@@ -20,7 +20,7 @@ def _sums(qs: Queries, blocks: Keys) -> Array:
     @jax.checkpoint
     def body(sums: Array, ks: Keys, visible: Array | None) -> Array:
         counted = jnp.where((ks.log_weights > -jnp.inf)[:, None], ks.k @ qs.q.T, 0)
-        return sums + ks.v.T @ (counted if visible is None else jnp.where(visible, counted, 0))
+        return sums + ks.v.T @ hidden(counted, visible, fill=0.0)
 
     start = jnp.zeros((blocks.v.shape[2], qs.q.shape[0]), qs.q.dtype)
     return fold(body, start, qs, blocks).T

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.attention.blocks import Keys, Queries, fold, norms, over_blocks, shape_of
+from measureformer.attention.blocks import Keys, Queries, fold, hidden, norms, over_blocks, shape_of
 from measureformer.errors import OptionError
 
 NO_MASS = -1e30
@@ -77,7 +77,7 @@ def stream(block: tuple[int, int] | None, queries: Queries, keys: Keys) -> tuple
             level, sums = carry
 
             def scores() -> Array:
-                return _masked(ks.k @ q + ks.log_weights[:, None], visible)
+                return hidden(ks.k @ q + ks.log_weights[:, None], visible)
 
             def rising(foreseen: Array | None) -> tuple[Array, Array]:
                 top = jnp.max(scores(), axis=0)
@@ -86,10 +86,12 @@ def stream(block: tuple[int, int] | None, queries: Queries, keys: Keys) -> tuple
                 base = _finite(new)
                 return new, sums * jnp.exp(level - base) + ks.v @ jnp.exp(scores() - base)
 
+            def staying() -> tuple[Array, Array]:
+                return level, sums + ks.v @ jnp.exp(scores() - _finite(level))
+
             if not several or visible is not None:
                 return rising(None)
             close, all_close = ks.extra
-            staying = lambda: (level, sums + ks.v @ jnp.exp(scores() - _finite(level)))  # noqa: E731
             return jax.lax.cond(all_close, staying, lambda: rising(close))
 
         level, sums = fold(body, (level, jnp.zeros((keys.v.shape[1], qs.q.shape[0]), dtype)), qs, blocks)
@@ -124,12 +126,8 @@ def _ball(k: Array, log_weights: Array) -> tuple[Array, Array, Array]:
 
 
 def _finite(level: Array) -> Array:
-    """While everything seen so far has zero mass the level is −inf, and −inf − (−inf) would be NaN."""
+    """Where nothing with mass was seen the level is −inf, and −inf − (−inf) would be NaN."""
     return jnp.where(level == -jnp.inf, 0, level)
-
-
-def _masked(scores: Array, visible: Array | None) -> Array:
-    return scores if visible is None else jnp.where(visible, scores, -jnp.inf)
 
 
 def _summed(rows: Array, p: Array) -> Array:
@@ -159,9 +157,8 @@ def _tangent(
 
     What is linear in the tangents is kept in arrays of its own, so that JAX can transpose it for reverse mode.
     """
-    base = jnp.where(log_z == -jnp.inf, 0, log_z)
     dvalues = jnp.concatenate([dkeys.v, jnp.zeros_like(dkeys.v, shape=(dkeys.v.shape[0], 1))], axis=1)
-    left = queries._replace(extra=(base, dqueries.q))
+    left = queries._replace(extra=(_finite(log_z), dqueries.q))
     right = keys._replace(v=_with_ones(keys.v), extra=(dkeys.k, dkeys.log_weights, dvalues))
 
     def one(qs: Queries, blocks: Keys) -> tuple[Array, Array]:
@@ -174,7 +171,7 @@ def _tangent(
         @jax.checkpoint
         def body(sums: Array, ks: Keys, visible: Array | None) -> Array:
             dk, dlog_weights, dvalues = ks.extra
-            p = jnp.exp(_masked(ks.k @ q + ks.log_weights[:, None], visible) - base)
+            p = jnp.exp(hidden(ks.k @ q + ks.log_weights[:, None], visible) - base)
             dl = ks.k @ dq + dk @ q + dlog_weights[:, None]
             return sums + _summed(ks.v, p * dl) + _summed(dvalues, p)
 
