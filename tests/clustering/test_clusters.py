@@ -51,7 +51,7 @@ def test_distances_at_the_threshold_count_and_copies_are_one() -> None:
 def test_two_dense_balls_that_touch_in_one_pair() -> None:
     # every atom's nearest neighbours are in its own ball: only the further search can see the bridge
     ball = np.random.default_rng(0).uniform(-1e-3, 1e-3, size=(200, 2))
-    left, right = np.append(ball, [[0.002, 0]], axis=0), np.append(ball + [1, 0], [[0.998, 0]], axis=0)
+    left, right = np.append(ball, [[0.002, 0]], axis=0), np.append(ball + np.eye(2)[0], [[0.998, 0]], axis=0)
     both = np.append(left, right, axis=0)
     assert mf.flows.clusters(both, 0.9959).count == 2
     assert mf.flows.clusters(both, 0.9961).count == 1

@@ -110,7 +110,7 @@ def test_refusals() -> None:
     X = on_sphere(0, 7, 4)
     off = X.copy()
     off[3] *= 1 + 1e-6
-    with pytest.raises(OffSphereError, match="point 3 with norm 1.000001"):
+    with pytest.raises(OffSphereError, match=r"point 3 with norm 1\.000001"):
         mf.flows.sphere_flow(off, 1.0, [0, 1])
     with pytest.raises(OptionError, match="at least two numbers"):
         mf.flows.sphere_flow(X, 1.0, [0.0, 0.0])

@@ -12,6 +12,9 @@ from measureformer.flows.clustering import cluster_counts as cluster_counts
 from measureformer.flows.clustering import clusters as clusters
 from measureformer.flows.clustering import merge_times as merge_times
 from measureformer.flows.clustering import plateaux as plateaux
+from measureformer.flows.rescaled import RescaledFlow as RescaledFlow
+from measureformer.flows.rescaled import polytope_vertices as polytope_vertices
+from measureformer.flows.rescaled import rescaled_flow as rescaled_flow
 from measureformer.flows.sphere import Equiangular as Equiangular
 from measureformer.flows.sphere import SphereFlow as SphereFlow
 from measureformer.flows.sphere import equiangular as equiangular
