@@ -48,6 +48,7 @@ def _run(key: Any, config: Config) -> Outcome:
     times = np.linspace(0, config.time, config.frames)
     found = _products(config.n, config.n + 3, config.beta, times)
     x = tuple(times.tolist())
+    wrong = equiangular(config.n, config.beta, times, normalized=False)
     line = lambda values: tuple(np.asarray(values).tolist())  # noqa: E731
     figure = Figure(
         "One equation for all angles",
@@ -56,12 +57,7 @@ def _run(key: Any, config: Config) -> Outcome:
         (
             Series("tokens", x, line(found.mean(axis=1)), "points"),
             Series("equation", x, line(equiangular(config.n, config.beta, times).cosines), "line"),
-            Series(
-                "control: unnormalised equation",
-                x,
-                line(equiangular(config.n, config.beta, times, normalized=False).cosines),
-                "dashed",
-            ),
+            Series("control: unnormalised equation", x, line(wrong.cosines), "dashed"),
             Series("closed form at β = 0", x, tuple(geshkovski23_equiangular(config.n, t) for t in x), "dashed"),
         ),
         caption=f"{config.n} orthogonal tokens in dimension {config.n + 3}, β = {config.beta:g}.",

@@ -81,8 +81,8 @@ claim = Claim(
     name="geshkovski-2023b-polytope",
     title="Rescaled tokens tend to a polytope",
     statement=(
-        "For V = I and A = KᵀQ symmetric positive definite: the convex hull of the rescaled tokens z = e^{−t}x does not "
-        "grow and tends to a polytope with vertices v_j, and every z_i tends to a point with ⟨Az, z⟩ = max_j ⟨Az, v_j⟩."
+        "For V = I and A = KᵀQ symmetric positive definite: the convex hull of the rescaled tokens z = e^{−t}x does "
+        "not grow and tends to a polytope with vertices v_j, and every z_i to a point with ⟨Az, z⟩ = max_j ⟨Az, v_j⟩."
     ),
     hypotheses=("V = I, one softmax head", "A symmetric positive definite; here A = I"),
     reference="geshkovski2023b",
