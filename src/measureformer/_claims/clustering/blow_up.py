@@ -19,7 +19,7 @@ DIM = 3
 
 @dataclass(frozen=True)
 class Config:
-    trials: int = 10
+    trials: int = 2
 
 
 def _draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -18,13 +18,13 @@ class Config:
     angle: float = 0.9
     least: float = 14.0
     most: float = 26.0
-    values: int = 4
+    values: int = 3
 
 
 def _first_merge(angle: float, beta: float, *, normalized: bool) -> float:
     """When the closest two of three tokens are at distance 0.2; the time looked at is doubled until they are."""
     X = np.array([[1.0, 0.0, 0.0], [math.cos(angle), math.sin(angle), 0.0], [0.0, 0.0, 1.0]])
-    start, length = 0.0, 2.0**-40 if not normalized else 1.0
+    start, length = 0.0, 1.0 if normalized else 2.0**-26
     for _ in range(60):
         flow = sphere_flow(X, beta, np.linspace(start, start + length, 16), normalized=normalized, rtol=1e-7)
         found = merge_times(flow.times, flow.points, 0.2)

@@ -47,7 +47,7 @@ def _outcome(paths: list[np.ndarray], figure: Figure | None = None) -> Outcome:
         Check("growth of the hull in 180 directions", growth, high=1e-6),
         Check("distance from |z|² = max ⟨z, v⟩", max(special), high=1e-3),
         # one point in the end would satisfy the condition, and say nothing
-        Check("least extent of the limit", min(spread), low=0.5),
+        Check("least extent of the limit", min(spread), low=0.1),
     )
     return Outcome(checks, figure)
 

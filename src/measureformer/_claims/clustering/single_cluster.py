@@ -18,9 +18,9 @@ DIM = 3
 @dataclass(frozen=True)
 class Config:
     n: int = 16
-    trials: int = 6
-    time: float = 400.0
-    frames: int = 30
+    trials: int = 3
+    time: float = 200.0
+    frames: int = 14
 
 
 def _paths(key: Any, config: Config, *, repel: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

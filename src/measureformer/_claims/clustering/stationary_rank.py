@@ -17,7 +17,7 @@ SINGULAR = (1.0, -1.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Config:
-    trials: int = 24
+    trials: int = 8
 
 
 def _stationary(rng: np.random.Generator, A: np.ndarray) -> np.ndarray | None:
