@@ -81,7 +81,7 @@ def components(points: np.ndarray, threshold: float) -> np.ndarray:
     # the tree's bound is strict, and distances at the bound count here
     reach = np.nextafter(threshold, np.inf)
     named = min(NEIGHBOURS, n - 1)
-    distance, other = KDTree(points).query(points, k=named + 1, distance_upper_bound=reach)
+    distance, other = map(np.asarray, KDTree(points).query(points, k=named + 1, distance_upper_bound=reach))
     here, place = np.nonzero(np.isfinite(distance))
     labels = _joined(n, np.arange(n), here, other[here, place])
     # an atom with a free place in its list has named all of its neighbours: a link that nobody named is between others
@@ -108,7 +108,7 @@ def _foreign(points: np.ndarray, labels: np.ndarray, reach: float) -> np.ndarray
         zeros, ones = (np.flatnonzero((labels >> bit) & 1 == value) for value in (0, 1))
         # the smaller side asks
         few, many = sorted((zeros, ones), key=len)
-        distance, nearest = KDTree(points[many]).query(points[few], distance_upper_bound=reach)
+        distance, nearest = map(np.asarray, KDTree(points[many]).query(points[few], distance_upper_bound=reach))
         hit = np.isfinite(distance)
         found.append(np.stack([few[hit], many[nearest[hit]]], axis=1))
     return np.concatenate(found)
@@ -138,7 +138,7 @@ def cluster_counts(points: Any, thresholds: Any) -> np.ndarray:
 class Plateau(NamedTuple):
     """A number of clusters and how long it lasted: it was seen at `start` and at `end`, and no longer at `after`."""
 
-    count: int
+    number: int
     start: float
     end: float
     after: float

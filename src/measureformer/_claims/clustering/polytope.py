@@ -64,9 +64,9 @@ def _run(key: Any, config: Config) -> Outcome:
         "first coordinate of z",
         "second coordinate of z",
         (
-            Series("start", *column(start), "points"),
-            Series(f"t = {config.time:g}", *column(end), "points"),
-            Series("hull of the limit", *column(ring), "line"),
+            Series("start", *column(start), style="points"),
+            Series(f"t = {config.time:g}", *column(end), style="points"),
+            Series("hull of the limit", *column(ring), style="line"),
         ),
         caption=f"{config.n} tokens, uniform in a square, Q = K = V = I; z = e^{{−t}}x.",
     )
