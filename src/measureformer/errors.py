@@ -80,6 +80,10 @@ class ZeroVectorError(MeasureformerError, ValueError):
     """A map that divides by the norm met the zero vector."""
 
 
+class OffSphereError(MeasureformerError, ValueError):
+    """A point that should lie on the unit sphere does not."""
+
+
 class NoClosedFormError(MeasureformerError, NotImplementedError):
     """The integral against this continuous measure has no closed form here."""
 

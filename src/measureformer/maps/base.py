@@ -131,7 +131,7 @@ class AbstractInContextMap(eqx.Module):
         if not self.affine_on(mu):
             raise no_closed_form(self, mu, "push-forward")
         parts = cast((self, mu), self._dtype(mu))
-        matrix, shift = _affine_parts(*parts)
+        matrix, shift = affine_parts(*parts)
         return parts[1].push_affine(matrix, shift)
 
     def tokens(self, X: Any) -> Float[Array, "n e"]:
@@ -240,7 +240,7 @@ def _on_mesh(program: tuple[Any, ...], *spec: str) -> Array:
 
 
 @eqx.filter_jit
-def _affine_parts(G: AbstractInContextMap, mu: AbstractGaussianLike) -> tuple[Array, Array]:
+def affine_parts(G: AbstractInContextMap, mu: AbstractGaussianLike) -> tuple[Array, Array]:
     """Matrix and shift of the affine map x ↦ G(mu, x)."""
 
     def at(x: Array) -> Array:
