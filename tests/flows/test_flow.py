@@ -72,10 +72,9 @@ def test_without_logits_the_mean_moves_all_tokens_alike() -> None:
         np.testing.assert_array_equal(nu.log_weights, mu.log_weights)
 
 
-@pytest.mark.parametrize("solver", ["tsit5", "dopri8"])
-def test_tokens_and_passive_tokens_agree_with_scipy(solver: Any) -> None:
+def test_tokens_and_passive_tokens_agree_with_scipy() -> None:
     G, mu, x = head(), cloud(), np.random.default_rng(1).normal(size=(3, DIM))
-    traj = mf.flow(G, mu, [0.0, 0.8], solver=solver, **SHARP)
+    traj = mf.flow(G, mu, [0.0, 0.8], **SHARP)
     expected = brute_force(G, mu, x, 0.8)
     assert largest(traj.measures[-1].points - expected[: mu.n]) < 1e-8
     assert largest(traj.map(0.8)(mu, x) - expected[mu.n :]) < 1e-8
@@ -156,14 +155,18 @@ def test_one_step_of_rk4_is_the_textbook_formula() -> None:
     assert largest(found.points - (x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4))) < 1e-14
 
 
+@pytest.mark.parametrize("solver", ["dopri8", "heun"])
+def test_other_solvers_keep_their_tolerance(solver: Any) -> None:
+    mu = cloud()
+    traj = mf.flow(mf.Linear(np.eye(DIM)), mu, [0.0, 1.0], solver=solver)
+    assert largest(traj.points[-1] - np.e * np.asarray(mu.points)) < 3e-5
+
+
 def test_layers_take_turns_in_adaptive_flows_too() -> None:
     mu, first, second = cloud(), head(0), head(1)
     both = mf.flow([first, second], mu, [0.0, 0.5, 1.0], **SHARP)
     by_hand = mf.flow(second, mf.flow(first, mu, [0.0, 0.5], **SHARP).measures[-1], [0.5, 1.0], **SHARP)
     assert largest(both.measures[-1].points - by_hand.measures[-1].points) < 1e-8
-    x = np.ones((1, DIM))
-    composed = by_hand.map(1.0) @ mf.flow(first, mu, [0.0, 0.5], **SHARP).map(0.5)
-    assert largest(both.map(1.0)(mu, x) - composed(mu, x)) < 1e-8
 
 
 def test_causal_flows_do_not_see_the_future() -> None:
@@ -175,10 +178,10 @@ def test_causal_flows_do_not_see_the_future() -> None:
     assert largest(one.points[-1][:4] - two.points[-1][:4]) < 1e-8
     assert largest(one.points[-1][4:] - two.points[-1][4:]) > 0.1
     np.testing.assert_array_equal(one.measures[-1].times, one.initial.times)
-    # a passive token at the time of the third sees the first three
-    prefix = mf.flow(head(), mf.Discrete.uniform(X[:3]), [0.0, 0.5], **SHARP)
-    x = np.zeros((1, DIM))
-    assert largest(one.map(0.5)(one.initial, x, 0.5) - prefix.map(0.5)(prefix.initial, x)) < 1e-8
+    # at the time of the first token only that one is seen, and it moves alone: x_1(t) = e^{Vt} x_1
+    x, V = np.zeros((1, DIM)), np.asarray(G.map.W[0] @ G.map.V[0])  # pyright: ignore[reportAttributeAccessIssue]
+    seen = one.map(0.5)(one.initial, x, 1 / 6)
+    assert largest(seen - (expm(0.5 * V) - np.eye(DIM)) @ X[0]) < 1e-8
 
 
 def test_a_new_number_of_tokens_or_times_compiles_nothing() -> None:
@@ -307,8 +310,10 @@ def test_blow_up_is_reported_with_the_last_valid_state() -> None:
 
 def test_the_map_reports_a_passive_token_that_blows_up() -> None:
     traj = mf.flow(SQUARE, mf.Discrete.dirac([0.1]), [0.0, 2.0])
-    with pytest.raises(errors.BlowUpError, match="soon after t = 1"):
+    with pytest.raises(errors.BlowUpError, match="soon after t = 1") as caught:
         traj.map(2.0)(traj.initial, [1.0])
+    assert caught.value.last is not None
+    assert abs(float(caught.value.last[1].points[0, 0]) - 1 / 9) < 1e-4
 
 
 def test_overflow_in_equal_steps_is_reported_with_the_last_time_before() -> None:

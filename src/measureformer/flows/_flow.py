@@ -61,8 +61,8 @@ def flow(
     >>> import measureformer as mf
     >>> G = mf.Attention.head([[0.0]], [[0.0]], [[1.0]])        # v[mu](x) = mean of mu
     >>> traj = mf.flow(G, mf.Discrete.uniform([[0.0], [2.0]]), [0.0, 1.0])
-    >>> traj.measures[-1].points.round(4).tolist(), traj.map(1.0)(traj.initial, [5.0]).round(4).tolist()
-    ([[1.7183], [3.7183]], [6.7183])
+    >>> traj.measures[-1].points.round(3).tolist(), traj.map(1.0)(traj.initial, [5.0]).round(3).tolist()
+    ([[1.718], [3.718]], [6.718])
     """
     layers = _layers(velocity, mu)
     moments = _moments(times)
@@ -173,7 +173,9 @@ def _moments(times: Any) -> np.ndarray:
     moments = shaped(floats(times, "times"), "times", "k")
     if is_traced(moments):
         raise TracedError(
-            got="traced times", need="concrete numbers", do="Close over the times of a flow; rescale the velocity instead."
+            got="traced times",
+            need="concrete numbers",
+            do="Close over the times of a flow; rescale the velocity instead.",
         )
     finite(moments, "times")
     moments = np.asarray(moments, np.float64)
@@ -181,14 +183,16 @@ def _moments(times: Any) -> np.ndarray:
         raise TimeError(
             got=f"times {np.array2string(moments, threshold=6)}",
             need="at least two, each later than the one before",
-            do="The first is when the flow starts: [0.0, 1.0]. For a flow backwards in time, change the sign of the velocity.",
+            do="The flow starts at the first: [0.0, 1.0]. To go back in time, change the sign of the velocity.",
         )
     return moments
 
 
 def _settings(solver: Any, rtol: Any, atol: Any, steps: Any, dtype: Any) -> tuple[Settings, int | None]:
     if solver not in SOLVERS:
-        raise OptionError(got=f"solver = {solver!r}", need=f"one of {', '.join(SOLVERS)}", do='Leave it out for "tsit5".')
+        raise OptionError(
+            got=f"solver = {solver!r}", need=f"one of {', '.join(SOLVERS)}", do='Leave it out for "tsit5".'
+        )
     if steps is None and solver in WITHOUT_ERROR:
         raise OptionError(
             got=f'solver = "{solver}" without steps',

@@ -1,6 +1,6 @@
 """Solving y' = field(piece, y) with diffrax: adaptive steps under error control, or equal steps (a residual network).
 
-Internal to flows. The field is constant in time on pieces, numbered by `piece`: the layers of a network whose parameters
+Internal to flows. The field is constant in time on pieces, numbered by `piece`: layers of a network whose parameters
 depend on depth. Errors are measured in the largest coordinate: unlike a mean over tokens, this does not change when
 tokens are repeated or pad rows added, so that the flow stays a function of the measure.
 """
@@ -51,7 +51,8 @@ class Solved(NamedTuple):
 def solve(field: Field, start: Any, plan: Plan, settings: Settings, *, forward: bool = False) -> Solved:
     """The states at the times of the plan. Reverse mode has bounded memory; `forward` allows forward mode as well."""
     run = _by_equal_steps if plan.most else _adaptively
-    return run(field, start, plan, settings, forward)
+    # diffrax looks at the field half a dozen times: under jit it is traced only once
+    return run(jax.jit(field), start, plan, settings, forward)
 
 
 def _adaptively(field: Field, start: Any, plan: Plan, settings: Settings, forward: bool) -> Solved:
@@ -83,7 +84,9 @@ def _adaptively(field: Field, start: Any, plan: Plan, settings: Settings, forwar
         max_steps=LIMIT,
         throw=False,
     )
-    (states, last), last_time = found.ys, found.ts[1][0]  # pyright: ignore[reportOptionalIterable, reportOptionalSubscript]
+    assert found.ts is not None
+    assert found.ys is not None
+    (states, last), last_time = found.ys, found.ts[1][0]
     ok = found.result == diffrax.RESULTS.successful
     exhausted = found.result == diffrax.RESULTS.max_steps_reached
     code = jnp.where(ok, SUCCESS, jnp.where(exhausted, NO_STEPS_LEFT, NOT_FINITE))
@@ -92,7 +95,7 @@ def _adaptively(field: Field, start: Any, plan: Plan, settings: Settings, forwar
 
 
 def _by_equal_steps(field: Field, start: Any, plan: Plan, settings: Settings, forward: bool) -> Solved:
-    """In units of steps, so that a step of Euler's method is y + h · v in floating point too, as in a residual layer."""
+    """In units of steps, so that a step of Euler's method is y + h · v in floating point too: a residual layer."""
     import diffrax
 
     dtype = jax.tree.leaves(start)[0].dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import equinox as eqx
@@ -86,10 +87,7 @@ def _segments(begin: float, gap: float, steps: int, edges: list[float]) -> list[
             do=f"Take a multiple of the number of layers, {len(edges) + 1}, as the number of steps.",
         )
     stops = [0, *(round(cut) for cut in cuts), steps]
-    return [
-        [step, stop - start, sum(place < start + 0.5 for place in places)]
-        for start, stop in zip(stops[:-1], stops[1:], strict=True)
-    ]
+    return [[step, stop - start, sum(place < start + 0.5 for place in places)] for start, stop in pairwise(stops)]
 
 
 def _with_segments(start: Any, times: Any, jumps: Any, runs: list[list[Any]], ends: list[int] | None = None) -> Plan:

@@ -12,7 +12,7 @@ import numpy as np
 class RK4(diffrax.AbstractERK):
     """Four stages, no estimate of the error: for equal steps only."""
 
-    tableau: ClassVar[diffrax.ButcherTableau] = diffrax.ButcherTableau(
+    tableau: ClassVar[Any] = diffrax.ButcherTableau(
         a_lower=(np.array([0.5]), np.array([0.0, 0.5]), np.array([0.0, 0.0, 1.0])),
         b_sol=np.array([1 / 6, 1 / 3, 1 / 3, 1 / 6]),
         b_error=np.zeros(4),

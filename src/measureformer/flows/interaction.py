@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -24,9 +24,9 @@ class AbstractInteraction(AbstractInContextMap):
     mask the integral and the mass are those of the visible tokens.
     """
 
+    @abc.abstractmethod
     def pair(self, x: Array, y: Array) -> Array:
         """k(x, y) for one query and one token, each (d,)."""
-        raise NotImplementedError
 
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
         if not isinstance(mu, AbstractAtomic):
@@ -48,9 +48,8 @@ def _streamed(pair: Callable[[Array, Array], Array], mu: AbstractAtomic, x: Arra
         @jax.checkpoint
         def body(total: Array, keys: Keys, visible: Array | None) -> Array:
             mass = jnp.exp(keys.log_weights)[:, None, None]
-            felt = mass > 0 if visible is None else (mass > 0) & visible[:, :, None]
-            # twice, so that a kernel that is not finite at a token without mass leaves no trace in derivatives either
-            return total + jnp.sum(mass * jnp.where(felt, table(queries.q, keys.k), 0), axis=0)
+            values = table(queries.q, keys.k)
+            return total + jnp.sum(mass * (values if visible is None else jnp.where(visible[:, :, None], values, 0)), 0)
 
         return fold(body, jnp.zeros((queries.q.shape[0], size), x.dtype), queries, blocks)
 
@@ -58,13 +57,15 @@ def _streamed(pair: Callable[[Array, Array], Array], mu: AbstractAtomic, x: Arra
     seen = log_mass > -jnp.inf
     side = max(16, int((LOGITS / 8 / max(size, mu.dim)) ** 0.5))
     block = min(side, x.shape[0]), min(side, mu.n)
-    keys = Keys(mu.points, None, mu.log_weights, None if t is None else mu.times)  # pyright: ignore[reportAttributeAccessIssue]
+    # a token without mass is looked at nowhere else than where there is mass: the kernel may be infinite at its place
+    points = jnp.where((mu.log_weights > -jnp.inf)[:, None], mu.points, mu.points[jnp.argmax(mu.log_weights)])
+    keys = Keys(points, None, mu.log_weights, None if t is None else mu.times)  # pyright: ignore[reportAttributeAccessIssue]
     total = over_blocks(sums, Queries(x, t), keys, block)
     return jnp.where(seen, total * jnp.exp(-jnp.where(seen, log_mass, 0)), 0)
 
 
 class Interaction(AbstractInteraction):
-    """The velocity v[mu](x) = ∫ k(x, y) dmu(y) / |mu| of a kernel, any JAX function of two points (d,) with values (d,).
+    """The velocity v[mu](x) = ∫ k(x, y) dmu(y) / |mu| of a kernel: a JAX function of two points (d,), with values (d,).
 
     Parameters of the kernel can be trained if it is an Equinox module.
 
