@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
@@ -10,11 +11,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DtypeError, OptionError, SpreadError, TimeError, TracedError
+from measureformer.flows._density import with_log_density
 from measureformer.flows._integrate import SOLVERS, WITHOUT_ERROR, Settings, Solved
 from measureformer.flows._map import Depthwise, FlowMap, particles, refuse_failure
 from measureformer.flows._plan import Plan, planned
-from measureformer.maps.base import AbstractInContextMap, no_closed_form, refuse_blind
+from measureformer.maps.base import AbstractInContextMap, no_closed_form, queries_of, refuse_blind
 from measureformer.measures import AbstractAtomic
+from measureformer.measures.atomic import concrete
 from measureformer.numerics.arrays import (
     at_once,
     cast,
@@ -28,6 +31,8 @@ from measureformer.numerics.arrays import (
     scalar,
     shaped,
 )
+from measureformer.numerics.buckets import bucket, pad_axis, pad_rows
+from measureformer.numerics.random import normal
 
 Solver = Literal["tsit5", "dopri8", "heun", "rk4", "euler"]
 
@@ -115,6 +120,45 @@ class Trajectory(eqx.Module):
         known = np.flatnonzero(self.times == moment)
         return self.measures[int(known[0])] if len(known) else self.map(moment).push(self.initial)
 
+    def log_density(
+        self, log_density: Callable[[Any], Any], x: Any = None, *, key: Any = None, probes: int = 16
+    ) -> tuple[Float[Array, "k m d"], Float[Array, "k m"]]:
+        """Points that start at x, at each of the times, and log ρ_t there: a law with density ρ_0 carried by the flow.
+
+        The law is that of points which are felt by nobody, among the tokens of the initial measure; x are points (m, d),
+        the atoms if left out, and `log_density` is log ρ_0 as a function of such an array. Without a `key` the
+        divergence is exact, by d products with the derivative; with one it is an average over that many random `probes`
+        (Hutchinson's estimator), the same along the whole flow.
+
+        Statement   d/dt log ρ_t(x(t)) = −div v[mu_t](x(t))
+        """
+        start = self.initial.points if x is None else queries_of(self.initial, x, None)[0]
+        moments = getattr(self.initial, "times", None)
+        concrete((self, start), "log_density")
+        if x is not None and moments is not None:
+            raise TimeError(
+                got="points x without times, on a SpaceTime",
+                need="the atoms of the measure, which have times",
+                do="Leave x out.",
+            )
+        dtype = common_dtype(self.velocity, self.initial, start)
+        size = bucket(len(start))
+        rows, moments = pad_rows(start, size), None if moments is None else pad_rows(moments, size)
+        signs = None
+        if key is not None:
+            draws = normal(key, (positive_int(probes, "probes"), *np.shape(start)))
+            signs = pad_axis(np.where(draws < 0, -1.0, 1.0), size, 1)
+        phi = FlowMap(self.velocity, self.plan.padded(), self.settings)
+        program = cast((phi, self.initial.padded(), rows, moments, signs), dtype)
+        solved = jax.tree.map(np.asarray, at_once(_compiled_density, *program))
+        last = self.initial.with_points(on_device(solved.last[0][: self.initial.n]))
+        refuse_failure(solved, last, self.settings)
+        kept = slice(len(self.plan.times)), slice(len(start))
+        logs = shaped(floats(log_density(on_device(np.asarray(start))), "log_density(x)"), "log_density(x)", "m")
+        points = np.concatenate([np.asarray(start, dtype)[None], solved.states[1][kept]])
+        change = np.concatenate([np.zeros((1, len(start)), dtype), solved.states[2][kept]])
+        return on_device(points), on_device(np.asarray(logs, dtype) + change)
+
     def _moment(self, t: Any) -> float:
         moment, times = float(scalar(t, "t")), self.times
         inside = times[0] <= moment <= times[-1] if not self.plan.most else bool((times == moment).any())
@@ -132,6 +176,9 @@ def _compiled(layers: Depthwise, mu: Any, plan: Plan, settings: Settings) -> tup
     solved = particles(layers, mu, plan, settings)
     points = jax.numpy.concatenate([mu.points[None], solved.states])
     return points, solved._replace(states=None)
+
+
+_compiled_density = eqx.filter_jit(with_log_density)
 
 
 def _layers(velocity: Any, mu: Any) -> Depthwise:

@@ -92,9 +92,9 @@ def _segments(begin: float, gap: float, steps: int, edges: list[float]) -> list[
 
 def _with_segments(start: Any, times: Any, jumps: Any, runs: list[list[Any]], ends: list[int] | None = None) -> Plan:
     steps, counts, pieces = zip(*runs, strict=True)
-    most = 16
+    most = 256
     while most < max(counts):
-        most *= 4
+        most *= 16
     return Plan(
         start,
         times,
