@@ -60,7 +60,7 @@ _HOMES = {
         "wasserstein_bracket",
     ],
     "regularity": ["local_lipschitz"],
-    "flows": ["gaussian_flow"],
+    "flows": ["flow", "gaussian_flow"],
     "distributed": ["join_workers"],
     "_claims": ["Claim", "check", "claims"],
     "result": ["Check", "Figure", "Outcome", "Result", "Series"],
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from measureformer.attention import concentration as concentration
     from measureformer.distributed import join_workers as join_workers
     from measureformer.errors import MeasureformerError as MeasureformerError
+    from measureformer.flows import flow as flow
     from measureformer.flows import gaussian_flow as gaussian_flow
     from measureformer.maps import MLP as MLP
     from measureformer.maps import AbstractInContextMap as AbstractInContextMap

@@ -27,6 +27,7 @@ from measureformer.errors import (
 )
 from measureformer.measures import AbstractAtomic, AbstractGaussianLike, AbstractMeasure, Discrete, SpaceTime
 from measureformer.numerics.arrays import (
+    at_once,
     cast,
     common_dtype,
     finite,
@@ -203,9 +204,7 @@ class AbstractInContextMap(eqx.Module):
             queries = tuple(None if rows is None else pad_rows(rows, bucket(count)) for rows in queries)
         program = cast((self, padded, *queries), dtype)
         if not is_spread(mu, x):
-            # concrete arguments inside somebody's jit are computed at once, not staged into their program
-            with jax.ensure_compile_time_eval():
-                y = np.asarray(_compiled(*program))[:count]
+            y = np.asarray(at_once(_compiled, *program))[:count]
         elif x is None or is_spread(x):
             y = _on_mesh(program, TOKENS)
         else:
