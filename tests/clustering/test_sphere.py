@@ -31,7 +31,7 @@ def drift(X: np.ndarray, beta: float, *, normalized: bool) -> np.ndarray:
 @given(seed=st.integers(0, 10**6), beta=st.sampled_from([-1.0, 0.0, 2.0]))
 @settings(max_examples=6)
 def test_against_another_solver(normalized: bool, seed: int, beta: float) -> None:
-    # kills: a missing projection, β on the wrong side, Σ in place of the mean in USA, pad rows that are felt
+    # kills: β forgotten or on both sides, Σ in place of the mean in USA, pad rows that are felt
     X, d = on_sphere(seed, 7, 4), 4
     right = lambda t, y: drift(y.reshape(7, d), beta, normalized=normalized).ravel()  # noqa: E731
     other = solve_ivp(right, (0, 1.5), X.ravel(), rtol=1e-11, atol=1e-12, method="DOP853").y[:, -1].reshape(7, d)
