@@ -119,7 +119,7 @@ def test_numbers_on_the_line() -> None:
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_identity_values_follow_the_closed_forms(seed: int) -> None:
     rng = np.random.default_rng(seed)
     A, cov, mean = rng.normal(size=(3, 3)) / 2, covariance(seed, 3), rng.normal(size=3)
@@ -152,19 +152,22 @@ def test_the_mean_for_a_symmetric_matrix_and_the_diagonal_case() -> None:
 
 
 def test_l2_and_sinkhorn_grow_without_explosion() -> None:
+    # two lines at once: the second coordinate starts at 2 and knows nothing of the first
+    start = mf.Gaussian([0.0, 0.0], np.diag([1.0, 2.0]))
     doubling = (2 * math.log(2) + 0.5) / 4
-    L2 = mf.gaussian_flow(mf.L2Attention.head([[1.0]], [[1.0]], [[1.0]]), mf.Gaussian([0.0], [[1.0]]), [0, doubling, 9])
+    times = np.array([0.0, doubling, 9.0])
+    L2 = mf.gaussian_flow(mf.L2Attention.head(EYE, EYE, EYE), start, times)
     assert float(L2.covs[1, 0, 0]) == pytest.approx(2, rel=1e-9)
-    s = np.asarray(L2.covs)[:, 0, 0]
-    np.testing.assert_allclose(2 * np.log(s) - 1 / s - 4 * np.array([0, doubling, 9]), -1, atol=1e-8)
+    s = np.diagonal(np.asarray(L2.covs), axis1=1, axis2=2)
+    invariant = 2 * np.log(s) - 1 / s - 4 * times[:, None]
+    np.testing.assert_allclose(invariant - invariant[0], 0, atol=1e-8)
     times = np.array([0.0, 1.0, 20.0])
-    sinkhorn = mf.gaussian_flow(
-        mf.SinkhornAttention.head([[1.0]], [[1.0]], [[1.0]]), mf.Gaussian([0.0], [[1.0]]), times
-    )
-    u = np.arcsinh(2 * np.asarray(sinkhorn.covs)[:, 0, 0])
-    assert u[0] == pytest.approx(1.443635, abs=1e-6)
-    np.testing.assert_allclose(u - 1 / np.tanh(u / 2) - 2 * times, -0.174399, atol=2e-6)
-    np.testing.assert_allclose(np.ptp(u - 1 / np.tanh(u / 2) - 2 * times), 0, atol=1e-8)
+    sinkhorn = mf.gaussian_flow(mf.SinkhornAttention.head(EYE, EYE, EYE), start, times)
+    u = np.arcsinh(2 * np.diagonal(np.asarray(sinkhorn.covs), axis1=1, axis2=2))
+    invariant = u - 1 / np.tanh(u / 2) - 2 * times[:, None]
+    assert u[0, 0] == pytest.approx(1.443635, abs=1e-6)
+    assert invariant[0, 0] == pytest.approx(-0.174399, abs=1e-6)
+    np.testing.assert_allclose(invariant - invariant[0], 0, atol=1e-8)
     assert L2.blow_up is None
     assert sinkhorn.blow_up is None
 
@@ -190,15 +193,16 @@ def test_a_singular_covariance_keeps_its_rank_exactly() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_limit_of_a_contracting_flow(seed: int) -> None:
-    q = np.random.default_rng(seed).normal(size=(2, 4))
-    G, cov = mf.Attention.head(q, -q, np.eye(4)), covariance(seed, 4)
-    flow = mf.gaussian_flow(G, mf.Gaussian(np.zeros(4), cov), [0.0, 1e4])
+    q = np.zeros((3, 3))
+    q[0] = np.random.default_rng(seed).normal(size=3)
+    G, cov = mf.Attention.head(q, -q, np.eye(3)), covariance(seed, 3)
+    flow = mf.gaussian_flow(G, mf.Gaussian(np.zeros(3), cov), [0.0, 1e4])
     # S = −2qᵀq has a kernel of dimension 2, on which the inverse is what it was
-    P = np.eye(4) - np.linalg.pinv(q) @ q
+    P = np.eye(3) - np.linalg.pinv(q) @ q
     expected = P @ np.linalg.pinv(P @ np.linalg.inv(cov) @ P) @ P
     np.testing.assert_allclose(flow.covs[1], expected, atol=1e-2 * np.abs(expected).max())
-    assert flow.rank().tolist() == [4, 2]
-    np.testing.assert_allclose(mf.flows.moment_rates(G, mf.Gaussian(np.zeros(4), expected))[1], 0, atol=1e-12)
+    assert flow.rank(1e-3).tolist() == [3, 2]
+    np.testing.assert_allclose(mf.flows.moment_rates(G, mf.Gaussian(np.zeros(3), expected))[1], 0, atol=1e-12)
 
 
 def test_rank_bound_by_hand() -> None:
@@ -243,9 +247,9 @@ def test_time_is_additive_and_a_linear_velocity_is_an_exponential() -> None:
 
 
 def test_blow_up_of_the_mean_alone_and_of_a_small_part() -> None:
-    # linear attention at a Dirac measure: m' = m³
-    G = mf.LinearAttention.head([[1.0]], [[1.0]], [[1.0]])
-    assert mf.gaussian_flow(G, mf.Gaussian([1.0], [[0.0]]), [0, 1]).blow_up == pytest.approx(0.5, abs=1e-9)
+    # linear attention almost at a Dirac measure: m' = m³
+    G = mf.LinearAttention.head(EYE, EYE, EYE)
+    assert mf.gaussian_flow(G, mf.Gaussian([1.0, 0.0], 1e-20 * EYE), [0, 1]).blow_up == pytest.approx(0.5, abs=1e-9)
     # one direction explodes under a million times larger one that stands still
     G = mf.Attention.head(np.diag([0.0, 1.0]), np.eye(2), np.eye(2))
     g = mf.Gaussian([0.0, 0.0], np.diag([1e6, 1.0]))

@@ -81,6 +81,7 @@ class _Sphere(AbstractField):
         x = y / norm
         seen = attend(self.beta * x, x, x, self.log_weights)
         drift = seen.values if self.normalized else jnp.exp(seen.log_normalizer)[:, None] * seen.values
+        # x/|x| moves in the same way without the projection, but norms would grow like e^t
         return norm * (drift - jnp.sum(drift * x, axis=1, keepdims=True) * x)
 
 
