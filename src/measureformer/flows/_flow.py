@@ -131,6 +131,7 @@ class Trajectory(eqx.Module):
         (Hutchinson's estimator), the same along the whole flow.
 
         Statement   d/dt log ρ_t(x(t)) = −div v[mu_t](x(t))
+        Ref         chen2018, Theorem 1.
         """
         start = self.initial.points if x is None else queries_of(self.initial, x, None)[0]
         moments = getattr(self.initial, "times", None)
