@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -21,16 +20,8 @@ from compilations import count_compilations
 from measureformer import errors
 
 DIM = 2
+pytestmark = pytest.mark.usefixtures("light_compilation")
 SHARP = {"rtol": 1e-10, "atol": 1e-10}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _light_compilation() -> Iterator[None]:
-    """What holds, holds for any machine code: many programs are compiled here without optimisation, to save time."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()  # other tests must not meet these programs
 
 
 def head(seed: int = 0) -> mf.Attention:
@@ -278,7 +269,7 @@ REFUSED = {
         "SpaceTime",
     ),
     "after the last time": (
-        lambda: mf.flow(mf.Identity(), cloud(), [0.0, 1.0]).map(1.5),
+        lambda: mf.flow(head(), cloud(), [0.0, 1.0]).map(1.5),
         errors.TimeError,
         "from 0 to 1",
     ),

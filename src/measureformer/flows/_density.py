@@ -22,7 +22,7 @@ def with_log_density(phi: FlowMap, mu: Any, x: Float[Array, "m d"], t: Any, prob
         return G.at_atoms(moved), velocity, -divergence
 
     start = mu.points, x, jnp.zeros(x.shape[0], x.dtype)
-    return solve(field, start, phi.plan, phi.settings, forward=True)
+    return solve(field, start, phi.plan, phi.settings)
 
 
 def _divergence(v: Callable[[Array], Array], x: Array, probes: Any) -> tuple[Array, Array]:

@@ -125,12 +125,13 @@ class Trajectory(eqx.Module):
     ) -> tuple[Float[Array, "k m d"], Float[Array, "k m"]]:
         """Points that start at x, at each of the times, and log ρ_t there: a law with density ρ_0 carried by the flow.
 
-        The law is that of points which are felt by nobody, among the tokens of the initial measure; x are points (m, d),
-        the atoms if left out, and `log_density` is log ρ_0 as a function of such an array. Without a `key` the
+        The law is that of points which are felt by nobody, among the tokens of the initial measure; x are points
+        (m, d), the atoms if left out, and `log_density` is log ρ_0 as a function of such an array. Without a `key` the
         divergence is exact, by d products with the derivative; with one it is an average over that many random `probes`
         (Hutchinson's estimator), the same along the whole flow.
 
         Statement   d/dt log ρ_t(x(t)) = −div v[mu_t](x(t))
+        Ref         chen2018, Theorem 1.
         """
         start = self.initial.points if x is None else queries_of(self.initial, x, None)[0]
         moments = getattr(self.initial, "times", None)

@@ -1,4 +1,4 @@
-"""A residual network of L layers is Euler's method: its distance to infinite depth is 1/L. Runge and Kutta get L^{-4}."""
+"""A residual network of L layers is Euler's method, 1/L away from infinite depth. Runge and Kutta get L^{-4}."""
 
 from __future__ import annotations
 

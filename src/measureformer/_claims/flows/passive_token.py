@@ -30,7 +30,7 @@ def _gaps(key: Any, config: Config, *, vanishing: bool) -> tuple[np.ndarray, np.
     rng = generator(key)
     points, x = rng.normal(size=(config.n, config.dim)), rng.normal(size=config.dim)
     mu, G = Discrete.uniform(points), Attention.random(key, config.dim)
-    sharp = {"rtol": 1e-10, "atol": 1e-10}
+    sharp: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-10}
     passive = np.asarray(flow(G, mu, [0.0, 1.0], **sharp).map(1.0)(mu, x))
     masses = np.geomspace(config.lightest, config.heaviest, config.masses)
     gaps: list[float] = []
@@ -75,8 +75,8 @@ claim = Claim(
     name="furuya-2025-passive-token",
     title="A passive token is the limit of light tokens",
     statement=(
-        "The token that starts at x in the flow of μ + ε δ_x ends at distance O(ε) from φ_1[μ](x), the end of a token of "
-        "mass zero that starts there, and not closer in general: the exponent of ε is 1."
+        "The token that starts at x in the flow of μ + ε δ_x ends at distance O(ε) from φ_1[μ](x), the end of a "
+        "token of mass zero that starts there, and not closer in general: the exponent of ε is 1."
     ),
     hypotheses=("the velocity is differentiable in the measure",),
     reference="furuya2025, equations (13) and (14)",

@@ -34,7 +34,8 @@ def _values(key: Any, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarra
     traj = flow(Attention.random(key, config.dim), mu, [0.0, total], rtol=1e-10, atol=1e-10)
     first, second, both = (traj.map(t) for t in (config.first, config.second, total))
     halfway = first(mu, x)
-    return tuple(np.asarray(y) for y in (both(mu, x), second(first.push(mu), halfway), second(mu, halfway)))  # pyright: ignore[reportReturnType]
+    pushed, stale = second(first.push(mu), halfway), second(mu, halfway)
+    return np.asarray(both(mu, x)), np.asarray(pushed), np.asarray(stale)
 
 
 def _outcome(direct: np.ndarray, in_steps: np.ndarray, config: Config, figure: Figure | None = None) -> Outcome:

@@ -1,4 +1,4 @@
-"""Two flows drift apart at most exponentially. The constant in the measure is needed, even if that in the point is 0."""
+"""Two flows drift apart at most exponentially, and the constant in the measure is needed for that."""
 
 from __future__ import annotations
 
