@@ -60,17 +60,19 @@ _HOMES = {
         "wasserstein_bracket",
     ],
     "regularity": ["local_lipschitz"],
+    "flows": ["flow", "gaussian_flow"],
     "distributed": ["join_workers"],
     "_claims": ["Claim", "check", "claims"],
     "result": ["Check", "Figure", "Outcome", "Result", "Series"],
     "refs": ["cite"],
     "errors": ["MeasureformerError"],
 }
-_NAMESPACES = ("regularity",)
+_NAMESPACES = ("flows", "regularity")
 """Folders that are public as a whole: `mf.regularity.ball`."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
+    import measureformer.flows as flows  # noqa: F401
     import measureformer.regularity as regularity  # noqa: F401
     from measureformer._claims import Claim as Claim
     from measureformer._claims import check as check
@@ -83,6 +85,8 @@ if TYPE_CHECKING:
     from measureformer.attention import concentration as concentration
     from measureformer.distributed import join_workers as join_workers
     from measureformer.errors import MeasureformerError as MeasureformerError
+    from measureformer.flows import flow as flow
+    from measureformer.flows import gaussian_flow as gaussian_flow
     from measureformer.maps import MLP as MLP
     from measureformer.maps import AbstractInContextMap as AbstractInContextMap
     from measureformer.maps import Attention as Attention

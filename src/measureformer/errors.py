@@ -73,11 +73,38 @@ class NothingVisibleError(MeasureformerError, ValueError):
 
 
 class TimeError(MeasureformerError, ValueError):
-    """A space–time map was called without times, or on a measure that has none."""
+    """A space–time map was called without times, or on a measure that has none; or times of a flow out of order."""
+
+
+class FlowError(MeasureformerError, ArithmeticError):
+    """A flow ended before its last time; `last` is the pair (time, measure) of the last state that is valid."""
+
+    def __init__(self, *, got: str, need: str, do: str, last: tuple[float, Any] | None = None) -> None:
+        super().__init__(got=got, need=need, do=do)
+        self.last = last
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_flow, (type(self), self.got, self.need, self.do, self.last)
+
+
+def _rebuild_flow(cls: type[FlowError], got: str, need: str, do: str, last: Any) -> FlowError:
+    return cls(got=got, need=need, do=do, last=last)
+
+
+class BlowUpError(FlowError):
+    """A flow left every bounded set, or its velocity stopped being finite, before the last time."""
+
+
+class StepLimitError(FlowError):
+    """An adaptive solver used all the steps it may take before the last time."""
 
 
 class ZeroVectorError(MeasureformerError, ValueError):
     """A map that divides by the norm met the zero vector."""
+
+
+class OffSphereError(MeasureformerError, ValueError):
+    """A point that should lie on the unit sphere does not."""
 
 
 class NoClosedFormError(MeasureformerError, NotImplementedError):

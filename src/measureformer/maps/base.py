@@ -27,6 +27,7 @@ from measureformer.errors import (
 )
 from measureformer.measures import AbstractAtomic, AbstractGaussianLike, AbstractMeasure, Discrete, SpaceTime
 from measureformer.numerics.arrays import (
+    at_once,
     cast,
     common_dtype,
     finite,
@@ -131,7 +132,7 @@ class AbstractInContextMap(eqx.Module):
         if not self.affine_on(mu):
             raise no_closed_form(self, mu, "push-forward")
         parts = cast((self, mu), self._dtype(mu))
-        matrix, shift = _affine_parts(*parts)
+        matrix, shift = affine_parts(*parts)
         return parts[1].push_affine(matrix, shift)
 
     def tokens(self, X: Any) -> Float[Array, "n e"]:
@@ -203,9 +204,7 @@ class AbstractInContextMap(eqx.Module):
             queries = tuple(None if rows is None else pad_rows(rows, bucket(count)) for rows in queries)
         program = cast((self, padded, *queries), dtype)
         if not is_spread(mu, x):
-            # concrete arguments inside somebody's jit are computed at once, not staged into their program
-            with jax.ensure_compile_time_eval():
-                y = np.asarray(_compiled(*program))[:count]
+            y = np.asarray(at_once(_compiled, *program))[:count]
         elif x is None or is_spread(x):
             y = _on_mesh(program, TOKENS)
         else:
@@ -240,7 +239,7 @@ def _on_mesh(program: tuple[Any, ...], *spec: str) -> Array:
 
 
 @eqx.filter_jit
-def _affine_parts(G: AbstractInContextMap, mu: AbstractGaussianLike) -> tuple[Array, Array]:
+def affine_parts(G: AbstractInContextMap, mu: AbstractGaussianLike) -> tuple[Array, Array]:
     """Matrix and shift of the affine map x ↦ G(mu, x)."""
 
     def at(x: Array) -> Array:

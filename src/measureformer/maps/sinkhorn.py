@@ -93,8 +93,9 @@ class SinkhornAttention(AbstractHeads):
 
         def one(A: Array, V: Array) -> Array:
             _, b, Zt = jnp.linalg.svd(root @ A.T @ root)
-            shares = 2 * b / (1 + jnp.sqrt(1 + 4 * b * b))
-            spread = root @ (Zt.T * (1 - shares * shares)) @ Zt @ root
+            # 1 − (2b/(1+√(1+4b²)))², without the cancellation that large covariances would suffer
+            shares = 2 / (1 + jnp.sqrt(1 + 4 * b * b))
+            spread = root @ (Zt.T * shares) @ Zt @ root
             return (mu.center + (x - mu.center) @ (spread @ A).T) @ V.T
 
         return jax.vmap(one)(self.A, self.V)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -157,6 +159,18 @@ def on_device(value: Any) -> Array:
     # inside somebody's jit, what is concrete stays concrete: a measure that the function closes over
     with jax.ensure_compile_time_eval():
         return jax.device_put(value)
+
+
+def at_once(program: Callable[..., Any], *arguments: Any) -> Any:
+    """The program on concrete arguments, computed now even inside somebody's jit, not staged into their program.
+
+    In a thread of its own, whose trace is empty: what Equinox and diffrax check at run time goes wrong when it is
+    traced under `jax.ensure_compile_time_eval`.
+    """
+    if not is_traced(jnp.zeros(())):
+        return program(*arguments)
+    with ThreadPoolExecutor(1) as clean:
+        return clean.submit(program, *arguments).result()
 
 
 def common_dtype(*trees: Any) -> np.dtype[Any]:

@@ -16,7 +16,7 @@ from measureformer.errors import DtypeError, NotFiniteError, OptionError
 from measureformer.maps.base import AbstractInContextMap, no_closed_form, refuse_blind
 from measureformer.measures import AbstractAtomic
 from measureformer.measures.atomic import concrete
-from measureformer.numerics.arrays import cast, common_dtype, positive_int, prng_key
+from measureformer.numerics.arrays import at_once, cast, common_dtype, positive_int, prng_key
 from measureformer.numerics.lanczos import SingularTriple, top_singular
 from measureformer.regularity.certificate import has_certificate, upper_bound
 
@@ -75,11 +75,10 @@ def local_lipschitz(G: Any, mu: Any, *, tol: Any = 1e-6, max_iterations: Any = 5
         refuse_blind(active, times)
     G.examine(active, active.points, times)
     layer, padded = cast((G, active.padded()), common_dtype(G, active))
-    # inside somebody's jit, what is concrete is computed at once; plain numbers would be compiled into the program
-    with jax.ensure_compile_time_eval():
-        start = jax.random.key(0) if key is None else prng_key(key)
-        options = np.asarray(tol, padded.points.dtype), np.asarray(max_iterations)
-        found, upper = _compiled(layer, padded, start, *options)
+    start = at_once(jax.random.key, 0) if key is None else prng_key(key)
+    # plain numbers would be compiled into the program
+    options = np.asarray(tol, padded.points.dtype), np.asarray(max_iterations)
+    found, upper = at_once(_compiled, layer, padded, start, *options)
     lower, residual = float(found.value), float(found.residual)
     if not math.isfinite(lower + residual):
         G.explain(active, active.points, times)

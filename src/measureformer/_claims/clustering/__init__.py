@@ -1,0 +1,1 @@
+"""Clustering: flows of Gaussians and of tokens, and where they end."""

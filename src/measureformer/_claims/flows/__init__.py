@@ -1,0 +1,1 @@
+"""Flows: infinitely deep transformers as flows of measures."""

@@ -1,0 +1,120 @@
+"""One compiled call of diffrax for all flows of this folder: adaptive steps that end at the requested times."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from measureformer.errors import NotFiniteError, OptionError, ToleranceError
+from measureformer.numerics.arrays import finite, floats, host, shaped
+from measureformer.numerics.buckets import bucket
+
+MAX_STEPS = 200_000
+
+
+class Solved(NamedTuple):
+    """States at the requested times that were reached, and where the last step ended."""
+
+    states: Any
+    last_time: float
+    last_state: Any
+    stopped: bool
+    """Whether the field asked to stop before the last time."""
+
+
+class AbstractField(eqx.Module):
+    """A velocity (t, y) ↦ y', pure JAX. If it `stops`, `stop` is asked after each step whether to end there."""
+
+    stops: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def velocity(self, t: Any, y: Any) -> Any:
+        """The derivative of the state."""
+
+    def stop(self, t: Any, y: Any, start: Any) -> Any:
+        """Whether to end here."""
+        raise NotImplementedError
+
+
+def checked_times(times: Any) -> np.ndarray:
+    """Times as a NumPy array (t,), strictly increasing; the first is that of the given state."""
+    times = np.asarray(host(shaped(floats(times, "times"), "times", "t")), np.float64)
+    finite(times, "times")
+    if len(times) < 2 or (np.diff(times) <= 0).any():
+        raise OptionError(
+            got=f"times {np.array2string(times, threshold=6)}",
+            need="at least two numbers, each larger than the one before",
+            do="The first time is that of the given measure: np.linspace(0, T, 50).",
+        )
+    return times
+
+
+def checked_tolerance(rtol: Any, dtype: Any) -> float:
+    """A positive relative tolerance, not finer than the arithmetic."""
+    tolerance = float(host(floats(rtol, "rtol")))
+    if not 0 < tolerance < 1:
+        raise OptionError(got=f"rtol = {tolerance:g}", need="0 < rtol < 1", do="Leave it out for the default.")
+    return max(tolerance, 50 * float(np.finfo(dtype).eps))
+
+
+def solve(field: AbstractField, state: Any, times: np.ndarray, *, rtol: float, atol: float) -> Solved:
+    """Integrate from times[0] on. Too many steps, and states that are not finite, are refused with what was reached."""
+    count = len(times)
+    # a new number of times compiles nothing: the last one is repeated
+    padded = np.concatenate([times, np.full(bucket(count) - count, times[-1])])
+    leaf = jax.tree.leaves(state)[0]
+    found = _solve(field, state, *(np.asarray(a, leaf.dtype) for a in (padded, rtol, atol)))
+    states, saved, stopped, full = jax.tree.map(np.asarray, found)
+    # the end of the last step stands behind the times that were reached
+    end = int(np.isfinite(saved).sum()) - 1
+    reached, last = min(end, count), float(saved[end])
+    states, last_state = (jax.tree.map(lambda a, i=i: a[i], states) for i in (slice(reached), end))
+    if full:
+        raise ToleranceError(
+            got=f"{MAX_STEPS} steps, which end at t = {last:.6g} in the state {_summary(last_state)}",
+            need=f"fewer steps for the way to t = {times[-1]:g}",
+            do="Ask for earlier times, or for less accuracy with rtol.",
+        )
+    if not all(np.isfinite(a).all() for a in jax.tree.leaves((states, last_state))) or (
+        reached < count and not stopped
+    ):
+        raise NotFiniteError(
+            got=f"a state that is not finite; the last good time is {times[max(reached - 1, 0)]:g}",
+            need="finite velocities along the flow",
+            do="Ask for earlier times, or rescale the layer.",
+        )
+    return Solved(states, last, last_state, bool(stopped))
+
+
+def _summary(state: Any) -> str:
+    return ", ".join(np.array2string(a, precision=4, threshold=8, edgeitems=1) for a in jax.tree.leaves(state))
+
+
+@eqx.filter_jit
+def _solve(field: AbstractField, state: Any, times: Any, rtol: Any, atol: Any) -> Any:
+    import diffrax
+
+    def cond(t: Any, y: Any, args: Any, **_: Any) -> Any:
+        return field.stop(t, y, times[0])
+
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(lambda t, y, args: field.velocity(t, y)),
+        diffrax.Dopri8(),
+        times[0],
+        times[-1],
+        None,
+        state,
+        saveat=diffrax.SaveAt(ts=times, t1=True),
+        # steps end at the requested times, so that no interpolation is between the method and the answer
+        stepsize_controller=diffrax.ClipStepSizeController(diffrax.PIDController(rtol=rtol, atol=atol), step_ts=times),
+        max_steps=MAX_STEPS,
+        adjoint=diffrax.ForwardMode(),
+        event=diffrax.Event(cond) if field.stops else None,
+        throw=False,
+    )
+    full = solution.result == diffrax.RESULTS.max_steps_reached
+    return solution.ys, solution.ts, solution.result == diffrax.RESULTS.event_occurred, full

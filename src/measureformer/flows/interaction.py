@@ -1,0 +1,192 @@
+"""Velocities that are integrals over pairs: `Interaction` of a kernel, and the model of Cucker and Smale."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from measureformer.attention.blocks import LOGITS, Keys, Queries, fold, over_blocks
+from measureformer.errors import OptionError, ShapeError
+from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.measures import AbstractAtomic, Prefixes
+from measureformer.numerics.arrays import is_traced, scalar
+
+
+class AbstractInteraction(AbstractInContextMap):
+    """(mu, x) ↦ ∫ k(x, y) dmu(y) / |mu|, summed block by block: memory linear in the number of tokens.
+
+    Divided by the mass like every map of the library; for a probability measure that changes nothing. Behind a causal
+    mask the integral and the mass are those of the visible tokens.
+    """
+
+    @abc.abstractmethod
+    def pair(self, x: Array, y: Array) -> Array:
+        """k(x, y) for one query and one token, each (d,)."""
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        if not isinstance(mu, AbstractAtomic):
+            raise no_closed_form(self, mu)
+        values = jax.eval_shape(self.pair, x[0], mu.points[0])
+        if values.ndim != 1:
+            raise ShapeError(
+                got=f"a kernel k(x, y) of shape {values.shape} for points of shape ({mu.dim},)",
+                need="a vector",
+                do="The kernel takes two points (d,) and returns one vector; it is applied to all pairs.",
+            )
+        return _streamed(self.pair, mu, x, t if isinstance(mu, Prefixes) else None, values.shape[0])
+
+
+def _streamed(pair: Callable[[Array, Array], Array], mu: AbstractAtomic, x: Array, t: Any, size: int) -> Array:
+    table = jax.vmap(jax.vmap(pair, (0, None)), (None, 0))  # keys in rows, queries in columns
+
+    def sums(queries: Queries, blocks: Keys) -> Array:
+        @jax.checkpoint
+        def body(total: Array, keys: Keys, visible: Array | None) -> Array:
+            mass = jnp.exp(keys.log_weights)[:, None, None]
+            values = table(queries.q, keys.k)
+            return total + jnp.sum(mass * (values if visible is None else jnp.where(visible[:, :, None], values, 0)), 0)
+
+        return fold(body, jnp.zeros((queries.q.shape[0], size), x.dtype), queries, blocks)
+
+    log_mass = mu.log_mass if t is None else mu.log_mass_until(t)[:, None]  # pyright: ignore[reportAttributeAccessIssue]
+    seen = log_mass > -jnp.inf
+    side = max(16, int((LOGITS / 8 / max(size, mu.dim)) ** 0.5))
+    block = min(side, x.shape[0]), min(side, mu.n)
+    # a token without mass is looked at nowhere else than where there is mass: the kernel may be infinite at its place
+    points = jnp.where((mu.log_weights > -jnp.inf)[:, None], mu.points, mu.points[jnp.argmax(mu.log_weights)])
+    keys = Keys(points, None, mu.log_weights, None if t is None else mu.times)  # pyright: ignore[reportAttributeAccessIssue]
+    total = over_blocks(sums, Queries(x, t), keys, block)
+    return jnp.where(seen, total * jnp.exp(-jnp.where(seen, log_mass, 0)), 0)
+
+
+class Interaction(AbstractInteraction):
+    """The velocity v[mu](x) = ∫ k(x, y) dmu(y) / |mu| of a kernel: a JAX function of two points (d,), with values (d,).
+
+    Parameters of the kernel can be trained if it is an Equinox module.
+
+    Statement   k(x, y) = y − x: v[mu](x) = mean of mu − x
+    Cost        O(m n d) time, O(m + n) memory.
+    Ref         furuya2025.
+
+    >>> import measureformer as mf
+    >>> v = mf.flows.Interaction(lambda x, y: y - x)
+    >>> v(mf.Discrete.weighted([[0.0], [4.0]], [1.0, 3.0]), [1.0]).tolist()
+    [2.0]
+    """
+
+    kernel: Callable[[Any, Any], Any]
+
+    def pair(self, x: Array, y: Array) -> Array:
+        return self.kernel(x, y)
+
+
+class CuckerSmale(AbstractInteraction):
+    """Alignment of velocities, on points (x, v) of R^{2d}: x' = v, v' = ∫ φ(|x − y|) (w − v) dmu(y, w) / |mu|.
+
+    Statement   φ(r) = kappa / (sigma² + r²)^beta. The mean velocity is conserved and the variance of velocities never
+                grows; for beta ≤ 1/2 all velocities become equal, whatever the start.
+    Ref         cucker2007.
+
+    >>> import measureformer as mf
+    >>> birds = mf.Discrete.uniform([[0.0, 1.0], [0.0, -1.0]])        # at 0, with velocities 1 and −1
+    >>> mf.flows.CuckerSmale(kappa=2.0, sigma=1.0, beta=0.5).push(birds).points.tolist()
+    [[1.0, -2.0], [-1.0, 2.0]]
+    """
+
+    kappa: Float[Array, ""]
+    sigma: Float[Array, ""]
+    beta: Float[Array, ""]
+
+    def __init__(self, kappa: Any, sigma: Any, beta: Any) -> None:
+        self.kappa, self.sigma, self.beta = (
+            scalar(value, name) for value, name in ((kappa, "kappa"), (sigma, "sigma"), (beta, "beta"))
+        )
+        if not is_traced(self.sigma) and float(self.sigma) <= 0:
+            raise OptionError(
+                got=f"sigma = {float(self.sigma):g}",
+                need="sigma > 0",
+                do="Without it the force between coincident tokens is infinite.",
+            )
+
+    def check_meets(self, mu: Any, t: Any) -> None:
+        super().check_meets(mu, t)
+        halves(mu.dim)
+
+    def pair(self, x: Array, y: Array) -> Array:
+        d = halves(x.shape[0])
+        gap = y - x
+        squared = self.sigma**2 + jnp.sum(gap[:d] ** 2)
+        return jnp.concatenate([x[d:], self.kappa * squared**-self.beta * gap[d:]])
+
+
+class SecondOrder(AbstractInContextMap):
+    """A second-order transformer on points (x, v) of R^{2d}: x' = v, v' = G(positions, x) − friction · v.
+
+    The force G reads the positions only. A force that reads velocities as well is an `Interaction` on R^{2d}, such as
+    `CuckerSmale`.
+
+    Ref         furuya2025.
+
+    >>> import measureformer as mf
+    >>> spring = mf.flows.SecondOrder(mf.Linear([[-1.0]]), friction=0.5)
+    >>> spring(mf.Discrete.dirac([0.0, 0.0]), [3.0, 2.0]).tolist()
+    [2.0, -4.0]
+    """
+
+    force: AbstractInContextMap
+    friction: Float[Array, ""]
+
+    def __init__(self, G: AbstractInContextMap, *, friction: Any = 0.0) -> None:
+        self.force = G
+        self.friction = scalar(friction, "friction")
+
+    @property
+    def in_dim(self) -> int | None:
+        return None if self.force.in_dim is None else 2 * self.force.in_dim
+
+    def out_dim(self, dim: int) -> int:
+        return halves(dim) + self.force.out_dim(halves(dim))
+
+    @property
+    def needs_time(self) -> bool:
+        return self.force.needs_time
+
+    @property
+    def masks(self) -> bool:
+        return self.force.masks
+
+    def check_meets(self, mu: Any, t: Any) -> None:
+        super().check_meets(mu, t)
+        halves(mu.dim)
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        if not isinstance(mu, AbstractAtomic):
+            raise no_closed_form(self, mu)
+        d = halves(mu.dim)
+        return self._joined(x, self.force.evaluate(mu.with_points(mu.points[:, :d]), x[:, :d], t))
+
+    def at_atoms(self, mu: Any) -> Any:
+        return self._joined(mu.points, self.force.at_atoms(mu.with_points(mu.points[:, : halves(mu.dim)])))
+
+    def _joined(self, x: Array, force: Array) -> Array:
+        velocity = x[:, x.shape[1] // 2 :]
+        return jnp.concatenate([velocity, force - self.friction * velocity], axis=1)
+
+    def __str__(self) -> str:
+        return f"SecondOrder({self.force})"
+
+
+def halves(dim: int) -> int:
+    """d for points (x, v) of R^{2d}."""
+    if dim % 2:
+        raise ShapeError(
+            got=f"points in R^{dim}",
+            need="an even dimension: positions, then velocities",
+            do="Stack them: numpy.concatenate([positions, velocities], axis=1).",
+        )
+    return dim // 2

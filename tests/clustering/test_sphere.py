@@ -1,0 +1,124 @@
+"""Tokens on the sphere: exact solutions, the energy identity, an independent solver, refusals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import solve_ivp
+
+import measureformer as mf
+from compilations import count_compilations
+from measureformer.errors import NotFiniteError, OffSphereError, OptionError, TracedError
+
+
+def on_sphere(seed: int, n: int, d: int) -> np.ndarray:
+    X = np.random.default_rng(seed).normal(size=(n, d))
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def drift(X: np.ndarray, beta: float, *, normalized: bool) -> np.ndarray:
+    """The field as it is written down, with all n × n weights."""
+    weights = np.exp(beta * X @ X.T)
+    mean = weights @ X / (weights.sum(axis=1, keepdims=True) if normalized else len(X))
+    return mean - np.sum(mean * X, axis=1, keepdims=True) * X
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+@given(seed=st.integers(0, 10**6), beta=st.sampled_from([-1.0, 0.0, 2.0]))
+@settings(max_examples=6)
+def test_against_another_solver(normalized: bool, seed: int, beta: float) -> None:
+    # kills: β forgotten or on both sides, Σ in place of the mean in USA, pad rows that are felt
+    X, d = on_sphere(seed, 7, 4), 4
+    right = lambda t, y: drift(y.reshape(7, d), beta, normalized=normalized).ravel()  # noqa: E731
+    other = solve_ivp(right, (0, 1.5), X.ravel(), rtol=1e-11, atol=1e-12, method="DOP853").y[:, -1].reshape(7, d)
+    traj = mf.flows.sphere_flow(X, beta, [0.0, 0.7, 1.5], normalized=normalized)
+    np.testing.assert_allclose(traj.points[2], other, atol=3e-8)
+    np.testing.assert_allclose(np.linalg.norm(traj.points, axis=2), 1, atol=1e-12)
+
+
+def test_tokens_stay_on_the_sphere_for_a_long_time() -> None:
+    traj = mf.flows.sphere_flow(on_sphere(3, 7, 4), 2.0, [0.0, 10.0, 300.0])
+    np.testing.assert_allclose(np.linalg.norm(traj.points, axis=2), 1, atol=1e-12)
+    # one point in the end
+    assert np.ptp(np.asarray(traj.points[2]), axis=0).max() < 1e-8
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+def test_orthogonal_tokens_follow_the_equiangular_equation(normalized: bool) -> None:
+    times = np.array([0.0, 0.3, 1.0])
+    for beta in (0.0, 2.0):
+        X = np.asarray(mf.flows.sphere_flow(np.eye(4), beta, times, normalized=normalized).points)
+        products = (X @ X.swapaxes(1, 2))[:, *np.triu_indices(4, 1)]
+        curve = mf.flows.equiangular(4, beta, times, normalized=normalized)
+        np.testing.assert_allclose(products, np.asarray(curve.cosines)[:, None] * np.ones(6), atol=1e-8)
+        if beta == 0:
+            exact = [mf.flows.geshkovski23_equiangular(4, t) for t in times]
+            np.testing.assert_allclose(curve.cosines, exact, atol=1e-10)
+    assert curve.cosines[2] > 0.2
+
+
+def test_numbers_and_tails_of_the_equiangular_equation() -> None:
+    for n, gamma, t in ((467, 0.9, 4.171896), (32, 0.999, 5.186261)):
+        assert float(mf.flows.equiangular(n, 0.0, [0, t]).cosines[1]) == pytest.approx(gamma, abs=1e-6)
+        exact = 0.5 * math.log((1 + (n - 1) * gamma) / (1 - gamma))
+        assert mf.flows.geshkovski23_equiangular(n, exact) == pytest.approx(gamma, rel=1e-13)
+    for normalized, rate in ((True, -2.0), (False, -2 * math.exp(2))):
+        gaps = mf.flows.equiangular(5, 2.0, [0.0, 20.0, 40.0], normalized=normalized).log_gaps
+        assert float(gaps[2] - gaps[1]) / 20 == pytest.approx(rate, rel=1e-4)
+    assert mf.flows.geshkovski23_equiangular(5, 1000.0) == 1
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=5)
+def test_the_energy_grows_as_it_should(seed: int) -> None:
+    X, h = on_sphere(seed, 7, 4), 1e-3
+    times = [0.0, 0.5 - h, 0.5, 0.5 + h, 2.0]
+    traj = mf.flows.sphere_flow(X, 2.0, times, normalized=False)
+    E = traj.energy()
+    now = np.asarray(traj.points[2])
+    speed = np.sum(drift(now, 2.0, normalized=False) ** 2) / 7
+    assert (E[3] - E[1]) / (2 * h) == pytest.approx(speed, rel=1e-4, abs=1e-7)
+    assert E[2] == pytest.approx(np.exp(2 * now @ now.T).sum() / (4 * 49), rel=1e-12)
+    assert (np.diff(mf.flows.sphere_flow(X, 2.0, times).energy()) > -1e-12).all()
+
+
+def test_energy_at_zero_is_a_limit() -> None:
+    X = on_sphere(0, 5, 3)
+    small = mf.flows.sphere_energy(X, 1e-6) - 1 / 2e-6
+    assert mf.flows.sphere_energy(X, 0.0) == pytest.approx(small, abs=1e-5)
+    with pytest.raises(NotFiniteError, match="700"):
+        mf.flows.sphere_energy(X, 2000.0)
+
+
+def test_sizes_inverse_temperatures_and_numbers_of_times_share_a_program() -> None:
+    mf.flows.sphere_flow(on_sphere(0, 7, 4), 2.0, [0.0, 0.1])
+    run = lambda: mf.flows.sphere_flow(on_sphere(1, 9, 4), 1.0, [0.0, 0.1, 0.2])  # noqa: E731
+    assert count_compilations(run) == 0
+    assert run().measures[2].n == 9
+
+
+def test_single_precision_in_and_out() -> None:
+    traj = mf.flows.sphere_flow(on_sphere(0, 7, 4).astype(np.float32), 2.0, [0.0, 0.1])
+    assert traj.points.dtype == np.float32
+
+
+def test_refusals() -> None:
+    X = on_sphere(0, 7, 4)
+    off = X.copy()
+    off[3] *= 1 + 1e-6
+    with pytest.raises(OffSphereError, match=r"point 3 with norm 1\.000001"):
+        mf.flows.sphere_flow(off, 1.0, [0, 1])
+    with pytest.raises(OptionError, match="at least two numbers"):
+        mf.flows.sphere_flow(X, 1.0, [0.0, 0.0])
+    with pytest.raises(OptionError, match="start = 1"):
+        mf.flows.equiangular(5, 1.0, [0, 1], start=1.0)
+    with pytest.raises(OptionError, match="n ≥ 2"):
+        mf.flows.equiangular(1, 1.0, [0, 1])
+    import jax
+
+    with pytest.raises(TracedError, match="a flow on the sphere"):
+        jax.jit(lambda X: mf.flows.sphere_flow(X, 1.0, [0, 1]).points)(X)
