@@ -12,7 +12,7 @@ from scipy.integrate import solve_ivp
 
 import measureformer as mf
 from compilations import count_compilations
-from measureformer.errors import NotFiniteError, OffSphereError, OptionError, TracedError
+from measureformer.errors import NotFiniteError, OffSphereError, OptionError, TimeError, TracedError
 
 
 def on_sphere(seed: int, n: int, d: int) -> np.ndarray:
@@ -112,7 +112,7 @@ def test_refusals() -> None:
     off[3] *= 1 + 1e-6
     with pytest.raises(OffSphereError, match=r"point 3 with norm 1\.000001"):
         mf.flows.sphere_flow(off, 1.0, [0, 1])
-    with pytest.raises(OptionError, match="at least two numbers"):
+    with pytest.raises(TimeError, match="at least two"):
         mf.flows.sphere_flow(X, 1.0, [0.0, 0.0])
     with pytest.raises(OptionError, match="start = 1"):
         mf.flows.equiangular(5, 1.0, [0, 1], start=1.0)

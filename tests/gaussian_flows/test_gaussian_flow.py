@@ -21,7 +21,8 @@ from measureformer.errors import (
     NoClosedFormError,
     OptionError,
     ShapeError,
-    ToleranceError,
+    StepLimitError,
+    TimeError,
 )
 
 Field = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -267,8 +268,8 @@ def test_precision_and_compilation() -> None:
 
 
 REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "one time": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), [0.0]), OptionError, "at least two"),
-    "times back": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), [0, 2, 1]), OptionError, "larger than"),
+    "one time": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), [0.0]), TimeError, "at least two"),
+    "times back": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), [0, 2, 1]), TimeError, "later than"),
     "a number": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), 1.0), ShapeError, "axes"),
     "a mixture": (
         lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]) + mf.Gaussian([1.0], [[1.0]]), [0, 1]),
@@ -292,8 +293,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "tolerance": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), [0, 1], rtol=0), OptionError, "rtol"),
     "too far": (
         lambda: mf.gaussian_flow(LINE, mf.Gaussian([2.0], [[0.0]]), [0, 1000]),
-        ToleranceError,
-        "end at t = 709",
+        StepLimitError,
+        "lead to t = 709",
     ),
     "after the end": (lambda: mf.flows.castin25_covariance([[1.0]], [[1.0]], 0.5), OptionError, "before the blow-up"),
     "asymmetric": (lambda: mf.flows.castin25_stationary_rank(A), OptionError, "not symmetric"),
@@ -306,6 +307,15 @@ def test_refusals(case: str) -> None:
     call, error, words = REFUSALS[case]
     with pytest.raises(error, match=words):
         call()
+
+
+def test_a_flow_that_ends_early_carries_its_last_state() -> None:
+    with pytest.raises(StepLimitError) as caught:
+        mf.gaussian_flow(LINE, mf.Gaussian([2.0], [[0.0]]), [0, 1000])
+    assert caught.value.last is not None
+    time, measure = caught.value.last
+    # without spread the mean obeys m' = m
+    assert float(np.log(measure.center[0] / 2)) == pytest.approx(time, rel=1e-6)
 
 
 def test_a_threshold_out_of_range_is_refused() -> None:

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import DtypeError, OptionError, SpreadError, TimeError, TracedError
+from measureformer.errors import DtypeError, OptionError, SpreadError, TimeError
 from measureformer.flows._density import with_log_density
 from measureformer.flows._integrate import SOLVERS, WITHOUT_ERROR, Settings, Solved
 from measureformer.flows._map import Depthwise, FlowMap, particles, refuse_failure
-from measureformer.flows._plan import Plan, planned
+from measureformer.flows._plan import Plan, checked_times, planned
 from measureformer.maps.base import AbstractInContextMap, no_closed_form, queries_of, refuse_blind
 from measureformer.measures import AbstractAtomic
 from measureformer.measures.atomic import concrete
@@ -22,7 +22,6 @@ from measureformer.numerics.arrays import (
     at_once,
     cast,
     common_dtype,
-    finite,
     floats,
     is_spread,
     is_traced,
@@ -70,7 +69,7 @@ def flow(
     ([[1.718], [3.718]], [6.718])
     """
     layers = _layers(velocity, mu)
-    moments = _moments(times)
+    moments = checked_times(times)
     settings, count = _settings(solver, rtol, atol, steps, common_dtype(layers, mu))
     plan = planned(moments, len(layers.maps), count)
     layers, initial = cast((layers, mu), common_dtype(layers, mu))
@@ -215,25 +214,6 @@ def _form(G: AbstractInContextMap) -> Any:
     """What layers of one flow share: structure, shapes, and everything that is not an array."""
     leaves, structure = jax.tree.flatten(G)
     return structure, tuple(leaf.shape if eqx.is_array(leaf) else leaf for leaf in leaves)
-
-
-def _moments(times: Any) -> np.ndarray:
-    moments = shaped(floats(times, "times"), "times", "k")
-    if is_traced(moments):
-        raise TracedError(
-            got="traced times",
-            need="concrete numbers",
-            do="Close over the times of a flow; rescale the velocity instead.",
-        )
-    finite(moments, "times")
-    moments = np.asarray(moments, np.float64)
-    if len(moments) < 2 or (np.diff(moments) <= 0).any():
-        raise TimeError(
-            got=f"times {np.array2string(moments, threshold=6)}",
-            need="at least two, each later than the one before",
-            do="The flow starts at the first: [0.0, 1.0]. To go back in time, change the sign of the velocity.",
-        )
-    return moments
 
 
 def _settings(solver: Any, rtol: Any, atol: Any, steps: Any, dtype: Any) -> tuple[Settings, int | None]:

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, DtypeError, OptionError
-from measureformer.flows._solve import AbstractField, checked_times, checked_tolerance, solve
+from measureformer.flows._plan import checked_times
+from measureformer.flows._solve import AbstractField, checked_tolerance, solve
 from measureformer.maps.base import AbstractInContextMap, affine_parts, no_closed_form
 from measureformer.measures import AbstractGaussianLike, Gaussian
 from measureformer.measures.atomic import concrete
@@ -77,7 +78,11 @@ def gaussian_flow(G: Any, gaussian: Any, times: Any, *, rtol: Any = 1e-10) -> Ga
     state = np.asarray(start.center), _thin_root(np.asarray(start.cov))
     size = max(float(np.abs(part).max(initial=0.0)) for part in state) or 1.0
     rtol = checked_tolerance(rtol, dtype)
-    found = solve(field, state, times, rtol=rtol, atol=1e-3 * rtol * size)
+
+    def measure(state: Any) -> Gaussian:
+        return Gaussian(state[0], state[1] @ state[1].T, log_mass=gaussian.log_mass)
+
+    found = solve(field, state, times, rtol=rtol, atol=1e-3 * rtol * size, seen=measure)
     means, roots = found.states
     covs = roots @ roots.swapaxes(1, 2)
     arrays = cast((times[: len(means)], means, covs, roots), given)

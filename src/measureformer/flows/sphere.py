@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 
 from measureformer.attention import attend
 from measureformer.errors import NotFiniteError, OffSphereError, OptionError
-from measureformer.flows._solve import AbstractField, checked_times, checked_tolerance, solve
+from measureformer.flows._plan import checked_times
+from measureformer.flows._solve import AbstractField, checked_tolerance, solve
 from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.measures.discrete import checked_points
@@ -66,8 +67,12 @@ def sphere_flow(points: Any, beta: Any, times: Any, *, normalized: bool = True, 
     log_weights = pad_log_weights(np.full(n, -math.log(n), dtype), size)
     field = _Sphere(np.asarray(beta, dtype), log_weights, bool(normalized))
     rtol = checked_tolerance(rtol, dtype)
-    states = solve(field, start, times, rtol=rtol, atol=rtol).states[:, :n]
-    states = states / np.linalg.norm(states, axis=2, keepdims=True)
+
+    def tokens(states: np.ndarray) -> np.ndarray:
+        return states[..., :n, :] / np.linalg.norm(states[..., :n, :], axis=-1, keepdims=True)
+
+    found = solve(field, start, times, rtol=rtol, atol=rtol, seen=lambda y: Discrete.uniform(tokens(y)))
+    states = tokens(found.states)
     return SphereFlow(*map(on_device, cast((times, states), given)), beta=beta, normalized=bool(normalized))
 
 
