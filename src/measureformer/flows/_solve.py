@@ -91,7 +91,7 @@ def solve(
 
 
 def _finite(states: np.ndarray) -> np.ndarray:
-    return np.isfinite(states).all(axis=tuple(range(1, states.ndim)))
+    return np.asarray(np.isfinite(states).all(axis=tuple(range(1, states.ndim))))
 
 
 @eqx.filter_jit
