@@ -32,7 +32,6 @@ def expected(inputs: Found) -> Found:
     return {
         "adaptive": mf.flow(layers, mu, inputs["times"]).points,
         "equal": mf.flow(layers, mu, inputs["times"], solver="rk4", steps=4).points,
-        "map": mf.flow(layers[0], mu, [0.0, 0.5]).map(0.25).push(mu).points,
     }
 
 

@@ -73,7 +73,6 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, after: int, error: type[BaseExcep
 
 FLOWS: dict[str, dict[str, Any]] = {
     "tsit5": {},
-    "heun": {"solver": "heun", "rtol": 1e-4},
     "dopri8": {"solver": "dopri8", "rtol": 1e-9, "atol": 1e-9},
     "layers": {"layers": 3},
     "euler": {"solver": "euler", "steps": 6},
@@ -158,8 +157,12 @@ def then_die(path, data, **options):
 _saved.write_atomically = then_die
 rng = np.random.default_rng(0)
 mu, G = mf.Discrete.uniform(rng.normal(size=(7, 2))), mf.Attention.random(jax.random.key(0), 2)
-traj = mf.flow(G, mu, np.linspace(0, 1, 6), save=folder)
-print(len(done), np.asarray(traj.points).tobytes().hex())
+times = np.linspace(0, 1, 21)
+done.clear()
+resumed = np.asarray(mf.flow(G, mu, times, save=folder).points)
+print(len(done))
+done.clear()
+print((np.asarray(mf.flow(G, mu, times, save=folder + "2").points) == resumed).all(), len(done))
 """
 
 
@@ -169,17 +172,15 @@ def test_a_run_that_is_killed_goes_on_with_the_same_bits(tmp_path: Path) -> None
         given = environment(**QUICK_TO_COMPILE)
         return subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
-    whole = run("whole", "never")
-    assert whole.returncode == 0, whole.stderr
     # dead with points that no state knows of, and right after a state
     for fatal in ("points", "state"):
         assert run("killed", fatal, 2).returncode == -signal.SIGKILL
-        assert not (tmp_path / "killed" / "points-000005.safetensors").exists()
+        assert not (tmp_path / "killed" / "points-000020.safetensors").exists()
     last = run("killed", "never")
     assert last.returncode == 0, last.stderr
-    writes, bits = zip(*(done.stdout.split() for done in (whole, last)), strict=True)
-    assert bits[0] == bits[1]
-    assert int(writes[1]) < int(writes[0])
+    writes, same, all_writes = last.stdout.split()
+    assert same == "True"
+    assert int(writes) < int(all_writes)
 
 
 def test_a_finished_run_is_read_and_not_run_again(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
@@ -58,9 +59,12 @@ def travel(layers: Depthwise, initial: Any, plan: Plan, settings: Settings, save
         parts = folder.points(len(plan.times), initial.points.shape, initial.points.dtype)
         joined = np.concatenate([np.asarray(initial.points)[None], *parts])
         return on_device(joined) if mesh is None else placed(joined, over(mesh, None, TOKENS))
-    return jax.jit(lambda *states: jax.numpy.stack(states), out_shardings=over(mesh, None, TOKENS))(
-        initial.points, *record.pending
-    )
+    return _stacked((initial.points, *record.pending), over(mesh, None, TOKENS))
+
+
+@eqx.filter_jit
+def _stacked(states: tuple[Array, ...], place: Any) -> Array:
+    return jax.lax.with_sharding_constraint(jax.numpy.stack(states), place)
 
 
 def opened(save: Any, layers: Depthwise, initial: Any, plan: Plan, settings: Settings) -> Folder:
@@ -161,9 +165,10 @@ def _progress(walk: AbstractWalk) -> Generator[Callable[[Stand], None]]:
 
 
 def _resumed(walk: AbstractWalk, folder: Folder | None, rows: int) -> Stand:
-    stand = None if folder is None else folder.stand(walk.like())
+    begun = walk.start()  # costs no velocity
+    stand = None if folder is None else folder.stand(begun.state)
     if folder is None or stand is None:
-        return walk.start()
+        return begun
     # a file that is missing is better noticed now than after the last step
     folder.points(stand.reached, (rows, walk.mu.dim), walk.mu.points.dtype, read=False)
     return stand._replace(state=jax.tree.map(walk.placed, stand.state))

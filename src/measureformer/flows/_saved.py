@@ -139,7 +139,7 @@ class Folder:
         with _opened(file) as arrays:
             if sorted(arrays.keys()) != names:
                 raise _damaged(file, f"is no {self.about['kind']}")
-            shape = tuple(arrays.get_slice("points").get_shape())
+            shape = _shape(arrays, "points")
             if len(shape) != 2 or 0 in shape:
                 raise _damaged(file, f"holds points of shape {shape}")
             points = arrays.get_tensor("points")
@@ -152,7 +152,7 @@ class Folder:
         while count < reached:
             file = self._file(_part(count + 1))
             with _opened(file) as arrays:
-                length = arrays.get_slice("points").get_shape()[0] if "points" in arrays.keys() else 0  # noqa: SIM118
+                length = (*_shape(arrays, "points"), 0)[0]
                 if length == 0:
                     raise _damaged(file, "holds no points")
                 part = _array(file, arrays, "points", (length, *shape), dtype, read=read)
@@ -193,10 +193,14 @@ def _opened(file: Path) -> Generator[Any]:
         raise _damaged(file, f"cannot be read ({' '.join(str(error).split())[:80]})") from error
 
 
+def _shape(arrays: Any, name: str) -> tuple[int, ...]:
+    """Of the array of this name; () if there is none."""
+    return tuple(arrays.get_slice(name).get_shape()) if name in list(arrays.keys()) else ()
+
+
 def _array(file: Path, arrays: Any, name: str, shape: Any, dtype: Any, *, read: bool = True) -> Any:
-    found = tuple(arrays.get_slice(name).get_shape()) if name in arrays.keys() else None  # noqa: SIM118
-    if found != tuple(shape):
-        raise _damaged(file, f"has {name} of shape {found} instead of {tuple(shape)}")
+    if name not in list(arrays.keys()) or _shape(arrays, name) != tuple(shape):
+        raise _damaged(file, f"has {name} of shape {_shape(arrays, name)} instead of {tuple(shape)}")
     array = arrays.get_tensor(name) if read else None
     if array is not None and array.dtype != dtype:
         raise _damaged(file, f"has {name} in {array.dtype} instead of {np.dtype(dtype)}")

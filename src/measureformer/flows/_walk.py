@@ -35,7 +35,6 @@ from measureformer.flows._plan import Plan
 from measureformer.numerics.arrays import on_device
 from measureformer.numerics.mesh import TOKENS, over, placed
 
-
 FIRST = 0.01
 """The first step, before any error is known: that of `diffeqsolve`, which looks at no velocity for it."""
 
@@ -81,10 +80,6 @@ class AbstractWalk(abc.ABC):
     @abc.abstractmethod
     def time(self, stand: Stand) -> float:
         """The time that has been reached."""
-
-    def like(self) -> Any:
-        """Structure, shapes and types of the state; nothing is computed."""
-        return eqx.filter_eval_shape(lambda: self.start().state)
 
     def placed(self, array: np.ndarray) -> Any:
         """An array of the state where it belongs."""

@@ -22,8 +22,9 @@ found: dict[str, Any] = {}
 compiled: list[str] = []
 
 
-def in_pieces(array: Any) -> bool:
-    return array.sharding.spec[-2] == "tokens" and not array.is_fully_replicated
+def in_pieces(traj: Any) -> bool:
+    states = [(traj.points, 1), *((nu.points, 0) for nu in traj.measures)]
+    return all(a.sharding.spec[axis] == "tokens" and not a.is_fully_replicated for a, axis in states)
 
 
 def listen(event: str, seconds: float, **details: Any) -> None:
@@ -33,9 +34,8 @@ def listen(event: str, seconds: float, **details: Any) -> None:
 
 for name, options in (("adaptive", {}), ("equal", {"solver": "rk4", "steps": 4})):
     traj = mf.flow(layers, spread, given["times"], **options)
-    found[f"{name}: pieces"] = in_pieces(traj.points) and all(in_pieces(nu.points[None]) for nu in traj.measures)
+    found[f"{name}: pieces"] = in_pieces(traj)
     found[name] = np.stack([mf.gather(nu).points[: mu.n] for nu in traj.measures])
-found["map"] = mf.gather(mf.flow(layers[0], spread, [0.0, 0.5]).map(0.25).push(spread)).points[: mu.n]
 try:
     mf.flow(mf.Linear(1e4 * np.eye(mu.dim)), spread, [0.0, 1.0])
 except mf.MeasureformerError as error:
@@ -44,7 +44,7 @@ except mf.MeasureformerError as error:
 if jax.process_count() == 1:
     whole = mf.flow(layers, spread, given["times"], save=folder / "run")
     found["saved"] = np.stack([mf.gather(nu).points[: mu.n] for nu in whole.measures])
-    found["saved: pieces"] = in_pieces(whole.points)
+    found["saved: pieces"] = in_pieces(whole)
     jax.monitoring.register_event_duration_secs_listener(listen)
     mf.flow(layers, mf.shard(mf.Discrete.uniform(given["points"][:-5]), mesh), given["times"] + 1)
     found["compiled"] = len(compiled)
