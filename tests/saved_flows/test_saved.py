@@ -132,10 +132,16 @@ def test_what_was_reached_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.M
     part = mf.flows.load_flow(tmp_path / "run")
     assert part.times.tolist() == TIMES[: written[-1] + 1] != TIMES
     assert largest(part.points - whole.points[: len(part.times)]) < 1e-13
-    with pytest.raises(errors.OptionError, match="loaded without its velocity"):
-        part.at(0.1)
-    between = mf.flows.load_flow(tmp_path / "run", head()).at(0.1)
-    assert largest(between.points - mf.flow(head(), cloud(), [0.0, 0.1]).points[-1]) < 1e-5
+
+
+def test_what_is_computed_from_a_loaded_trajectory_needs_its_velocity(tmp_path: Path) -> None:
+    growth, x = mf.Linear(np.eye(DIM)), np.asarray(cloud().points)
+    mf.flow(growth, cloud(), [0.0, 1.0], save=tmp_path)
+    assert largest(mf.flows.load_flow(tmp_path).at(1.0).points - np.e * x) < 1e-5
+    for act in (lambda traj: traj.at(0.5), lambda traj: traj.log_density(lambda y: y[:, 0])):
+        with pytest.raises(errors.OptionError, match="loaded without its velocity"):
+            act(mf.flows.load_flow(tmp_path))
+    assert largest(mf.flows.load_flow(tmp_path, growth).at(0.5).points - np.exp(0.5) * x) < 1e-5
 
 
 PROGRAM = """
@@ -196,13 +202,12 @@ def test_a_new_number_of_tokens_or_times_compiles_nothing(tmp_path: Path) -> Non
     assert count_compilations(lambda: mf.flow(head(), cloud(1, 13), [0.5, 0.6, 0.7, 1.0], save=tmp_path / "b")) == 0
 
 
-def test_causal_flows_and_single_precision_are_saved(tmp_path: Path) -> None:
+def test_times_of_tokens_and_single_precision_are_kept(tmp_path: Path) -> None:
     sigma = mf.SpaceTime.sequence(np.asarray(cloud().points, np.float32))
-    G = mf.Causal(mf.Attention.head(*(np.eye(DIM, dtype=np.float32) for _ in range(3))))
-    one, two = (mf.flow(G, sigma, [0.0, 0.5], **more) for more in ({}, {"save": tmp_path}))
-    assert two.points.dtype == np.float32
-    assert largest(one.points - two.points) < 1e-6
+    mf.flow(mf.Linear(np.eye(DIM, dtype=np.float32)), sigma, [0.0, 1.0], save=tmp_path)
     loaded = mf.flows.load_flow(tmp_path)
+    assert loaded.points.dtype == np.float32
+    assert largest(loaded.points[-1] - np.e * np.asarray(sigma.points)) < 1e-3
     np.testing.assert_array_equal(loaded.measures[-1].times, sigma.times)
 
 
@@ -314,7 +319,10 @@ DAMAGES: dict[str, tuple[Any, str]] = {
     ),
     "other arrays": (lambda f: changed(f, "points-000001", points=None, lines=np.zeros(3)), "holds no points"),
     "truncated state": (lambda f: cut(f, "state"), "state.safetensors, which cannot be read"),
-    "a state of another flow": (lambda f: changed(f, "state", counts=np.array([9, 0, 0, 0])), "more times than"),
+    "more times than there are": (lambda f: changed(f, "state", counts=np.array([9, 0, 0, 0])), "counts"),
+    "nested too deeply": (lambda f: (f / "flow.json").write_text("[" * 10**5), "flow.json, which cannot be read"),
+    "too many layers": (lambda f: changed_json(f, layers=10**12), "no good entry 'layers'"),
+    "no steps": (lambda f: changed_json(f, steps=0), "no good entry 'steps'"),
     "a state without counts": (lambda f: changed(f, "state", counts=None), "state.safetensors, which has"),
     "an executable": (lambda f: (f / "state.safetensors").write_bytes(b"\x7fELF" * 99), "cannot be read"),
 }
@@ -329,6 +337,22 @@ def test_damaged_folders_are_refused(case: str, good: Path, tmp_path: Path) -> N
     for act in (lambda: mf.flows.load_flow(tmp_path), lambda: mf.flow(head(), cloud(), [0.0, 0.5, 1.0], save=tmp_path)):
         with pytest.raises(errors.SavedFlowError, match=words):
             act()
+
+
+def test_counts_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    # a walk that believed them would never end, or look for a segment that is not there
+    mf.flow(head(), cloud(), [0.0, 0.5, 1.0], solver="euler", steps=2, save=tmp_path / "equal")
+    mf.flow(head(), cloud(), [0.0, 0.5, 1.0], save=tmp_path / "adaptive")
+    for name, options, counts in (
+        ("adaptive", {}, [1, 5000, 0, 0]),
+        ("adaptive", {}, [1, 0, 3, 0]),
+        ("adaptive", {}, [1, 0, 0, 7]),
+        ("equal", {"solver": "euler", "steps": 2}, [1, 0, 9, 0]),
+        ("equal", {"solver": "euler", "steps": 2}, [1, 0, 0, 0]),
+    ):
+        changed(tmp_path / name, "state", counts=np.array(counts))
+        with pytest.raises(errors.SavedFlowError, match=f"counts {', '.join(map(str, counts))}"):
+            mf.flow(head(), cloud(), [0.0, 0.5, 1.0], **options, save=tmp_path / name)
 
 
 def test_measures_that_are_damaged_are_refused_when_loading(good: Path, tmp_path: Path) -> None:

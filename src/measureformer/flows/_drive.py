@@ -166,7 +166,7 @@ def _progress(walk: AbstractWalk) -> Generator[Callable[[Stand], None]]:
 
 def _resumed(walk: AbstractWalk, folder: Folder | None, rows: int) -> Stand:
     begun = walk.start()  # costs no velocity
-    stand = None if folder is None else folder.stand(begun.state)
+    stand = None if folder is None else folder.stand(begun.state, walk.possible)
     if folder is None or stand is None:
         return begun
     # a file that is missing is better noticed now than after the last step

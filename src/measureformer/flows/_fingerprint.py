@@ -1,4 +1,4 @@
-"""Fingerprints of velocities and measures: equal in two processes if and only if the content is equal.
+"""Fingerprints of velocities and measures, which two processes can compare by their content.
 
 Arrays count with all their bytes, maps with the names of their classes and their fields. A Python function counts with
 its code, its defaults, what it closes over, and the functions and numbers of its own package that it names; what it

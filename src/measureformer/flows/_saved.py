@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from measureformer.measures import Discrete, SpaceTime
 from measureformer.numerics.arrays import on_device
 
 FORMAT = 1
+MOST_LAYERS = 10**6
 KINDS = {"Discrete": Discrete, "SpaceTime": SpaceTime}
 _FIELDS = {
     "format": int,
@@ -63,14 +64,21 @@ class Folder:
             return None
         try:
             about = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise _damaged(file, f"cannot be read ({type(error).__name__})") from error
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise _damaged(file, f"is not of the format {FORMAT}")
         wrong = [name for name, kind in _FIELDS.items() if not isinstance(about.get(name), kind)]
         wrong += [name for name, known in (("kind", KINDS), ("solver", SOLVERS)) if about.get(name) not in list(known)]
-        if wrong or not all(isinstance(t, float) for t in about["times"]):
-            raise _damaged(file, f"has no good entry {(wrong or ['times'])[0]!r}")
+        if not wrong:
+            good = {
+                "times": all(isinstance(t, float) for t in about["times"]),
+                "layers": 1 <= about["layers"] <= MOST_LAYERS,
+                "steps": about["steps"] is None or about["steps"] >= 1,
+            }
+            wrong = [name for name, right in good.items() if not right]
+        if wrong:
+            raise _damaged(file, f"has no good entry {wrong[0]!r}")
         return Folder(path, about)
 
     @staticmethod
@@ -103,7 +111,7 @@ class Folder:
         counts = np.array([getattr(stand, name) for name in _COUNTS], np.int64)
         self._write("state", {"counts": counts, **leaves})
 
-    def stand(self, like: Any) -> Stand | None:
+    def stand(self, like: Any, possible: Callable[[Stand], bool]) -> Stand | None:
         """Where the walk stands, as NumPy arrays in the structure and shapes of `like`; None before its first step."""
         file = self._file("state")
         if not file.exists():
@@ -116,8 +124,8 @@ class Folder:
             leaves = [_array(file, arrays, name, a.shape, a.dtype) for name, a in zip(names, expected, strict=True)]
             counts = [int(c) for c in _array(file, arrays, "counts", (len(_COUNTS),), np.int64)]
         stand = Stand(jax.tree.unflatten(structure, leaves), *counts)
-        if min(counts) < 0 or stand.reached >= len(self.about["times"]):
-            raise _damaged(file, "counts more times than there are")
+        if not possible(stand):
+            raise _damaged(file, f"counts {', '.join(map(str, counts))}, which this flow cannot have come to")
         return stand
 
     def reached(self) -> int:

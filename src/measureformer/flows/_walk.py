@@ -81,6 +81,10 @@ class AbstractWalk(abc.ABC):
     def time(self, stand: Stand) -> float:
         """The time that has been reached."""
 
+    @abc.abstractmethod
+    def possible(self, stand: Stand) -> bool:
+        """Whether the walk can have come to these counts, which may be anybody's."""
+
     def placed(self, array: np.ndarray) -> Any:
         """An array of the state where it belongs."""
         if self.mesh is None:
@@ -140,6 +144,10 @@ class AdaptiveWalk(AbstractWalk):
         steps = 0 if found else stand.steps + taken
         code = NO_STEPS_LEFT if steps == LIMIT else SUCCESS
         return Stand(state, reached, steps, 0, code if state.ok else NOT_FINITE), found, taken
+
+    def possible(self, stand: Stand) -> bool:
+        counted = 0 <= stand.reached <= len(self.times) and 0 <= stand.steps <= LIMIT and stand.segment == 0
+        return counted and stand.code in (NO_STEPS_LEFT if stand.steps == LIMIT else SUCCESS, NOT_FINITE)
 
     def valid(self, stand: Stand) -> tuple[Any, Any]:
         return stand.state.begin, stand.state.points
@@ -260,6 +268,13 @@ class EqualWalk(AbstractWalk):
             reached, found = reached + 1, [state.points]
         state = self._set_out(state.points, state.points if found else state.safe)
         return Stand(state, reached, 0, i + 1), found, taken
+
+    def possible(self, stand: Stand) -> bool:
+        # the first segment after each of the times, and the end
+        firsts = [0, *(int(end) + 1 for end in self.plan.ends), len(self.plan.steps) + 1]
+        if not 0 <= stand.reached <= len(self.times) or stand.steps != 0 or stand.code not in (SUCCESS, NOT_FINITE):
+            return False
+        return firsts[stand.reached] <= stand.segment < firsts[stand.reached + 1]
 
     def valid(self, stand: Stand) -> tuple[Any, Any]:
         return [self.plan.start, *self.plan.times][stand.reached], stand.state.safe
