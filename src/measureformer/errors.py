@@ -156,7 +156,11 @@ class ClaimRunError(MeasureformerError, RuntimeError):
 
 
 class OutputError(MeasureformerError, OSError):
-    """A file of the atlas could not be written."""
+    """A file of the atlas, or of a saved flow, could not be written."""
+
+
+class SavedFlowError(MeasureformerError, ValueError):
+    """A folder holds no saved flow, a damaged one, or another than the one that is to go on."""
 
 
 class MeshError(MeasureformerError, ValueError):

@@ -8,6 +8,7 @@ from measureformer.flows._gaussian import castin25_covariance as castin25_covari
 from measureformer.flows._gaussian import castin25_stationary_rank as castin25_stationary_rank
 from measureformer.flows._gaussian import gaussian_flow as gaussian_flow
 from measureformer.flows._gaussian import moment_rates as moment_rates
+from measureformer.flows._load import load_flow as load_flow
 from measureformer.flows._map import FlowMap as FlowMap
 from measureformer.flows._stability import Stability as Stability
 from measureformer.flows._stability import stability as stability

@@ -55,6 +55,14 @@ class Plan(eqx.Module):
                 runs.append([float(step), int(count), int(piece)])
         return _with_segments(self.start, (np.asarray(t),), self.jumps, runs or [[0.0, 0, 0]])
 
+    def cut(self, count: int) -> Plan:
+        """The same plan with the first `count` of its times only."""
+        if not self.most:
+            return Plan(self.start, self.times[:count], self.jumps)
+        used = int(self.ends[count - 1]) + 1
+        runs = self.steps[:used], self.counts[:used], self.pieces[:used]
+        return Plan(self.start, self.times[:count], self.jumps, *runs, self.ends[:count], self.most)
+
 
 def checked_times(times: Any) -> np.ndarray:
     """Times of a flow as a NumPy array (t,), strictly increasing; the first is that of the given measure."""
