@@ -34,6 +34,7 @@ bench: ## time it against others, write tables of ratios to benchmarks/results; 
 	@sh tools/venv.sh dev bench
 	@$(PY) benchmarks/attention.py
 	@$(PY) benchmarks/lipschitz.py
+	@$(PY) benchmarks/sphere.py
 	@$(PY) -m pytest -q benchmarks --benchmark-only $(ARGS)
 
 docs: setup ## build the documentation into site/
