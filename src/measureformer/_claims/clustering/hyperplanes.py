@@ -13,7 +13,7 @@ from measureformer.flows import clusters, rescaled_flow
 from measureformer.maps import Attention
 from measureformer.result import Check, Figure, Outcome, Series
 
-DIM = 3
+DIM = 2
 NEAR = 1e-2
 """Coordinates closer than this, relative to their extent, are one."""
 
@@ -22,12 +22,12 @@ NEAR = 1e-2
 class Config:
     n: int = 20
     trials: int = 3
-    growth: float = 14.0
+    growth: float = 8.0
     """The last time in units of the inverse of the first eigenvalue."""
 
 
 def _coordinates(key: Any, config: Config, *, sign: float) -> list[np.ndarray]:
-    """First coordinates (t, n) of rescaled tokens for random V with eigenvalues λ₁ > |λ₂| > |λ₃|, in any basis."""
+    """First coordinates (t, n) of rescaled tokens for random V with eigenvalues λ₁ = 1 > |λ₂|, in any basis."""
     rng, paths = generator(key), list[np.ndarray]()
     for _ in range(config.trials):
         basis = np.eye(DIM) + 0.4 * rng.normal(size=(DIM, DIM)) / np.sqrt(DIM)

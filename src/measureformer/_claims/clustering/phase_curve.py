@@ -22,9 +22,9 @@ class Config:
     between: int = 8
     batches: int = 8
     values: int = 4
-    most: float = 6.0
+    most: float = 5.0
     time: float = 20.0
-    frames: int = 40
+    frames: int = 80
 
 
 def _diagram(key: Any, config: Config, dim: int) -> PhaseDiagram:
@@ -39,7 +39,7 @@ def _curve(found: PhaseDiagram) -> np.ndarray:
 
 def _outcome(found: PhaseDiagram, figure: Figure | None = None) -> Outcome:
     off = float(np.abs(found.boundary() / _curve(found) - 1).max())
-    return Outcome((Check("time at which half of the pairs are together, relative error", off, high=0.15),), figure)
+    return Outcome((Check("time at which half of the pairs are together, relative error", off, high=0.1),), figure)
 
 
 def _run(key: Any, config: Config) -> Outcome:
@@ -86,5 +86,5 @@ claim = Claim(
     control=_control,
     control_statement="The same in dimension 2, where pairs meet early or very late.",
     quick=Config(),
-    full=Config(n=32, batches=512, values=30, most=9.0, time=30.0, frames=120, between=8),
+    full=Config(n=32, batches=512, values=30, most=9.0, time=30.0, frames=240),
 )
