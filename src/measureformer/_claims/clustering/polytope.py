@@ -13,13 +13,12 @@ from measureformer.flows import polytope_vertices, rescaled_flow
 from measureformer.maps import Attention
 from measureformer.result import Check, Figure, Outcome, Series
 
-
 SPECIAL = 1e-3
 WIDE = 0.1
-"""A limit of extent e satisfies |z|² = max ⟨z, v⟩ up to e² or so whatever its points are, so the condition says something
-only where e² is well above `SPECIAL`: 0.1 is ten times. The theory gives no extent: the polytope may be one point. Among
-48 starts of twenty tokens two ended in one point, one had the extent 0.33 and all others more than 0.7; so most limits
-must be wide, and not each of them."""
+"""A limit of extent e satisfies |z|² = max ⟨z, v⟩ up to e² or so whatever its points are, so the condition says
+something only where e² is well above `SPECIAL`: 0.1 makes it ten times that. The theory gives no extent, because the
+polytope may be one point. Of 48 starts of twenty tokens two ended in one point, one had the extent 0.33 and the others
+more than 0.7; so most limits must be wide, and not each of them."""
 
 
 @dataclass(frozen=True)
