@@ -22,7 +22,7 @@ NEAR = 1e-2
 class Config:
     n: int = 20
     trials: int = 3
-    growth: float = 8.0
+    growth: float = 14.0
     """The last time in units of the inverse of the first eigenvalue."""
 
 
