@@ -24,6 +24,7 @@ from measureformer.errors import (
     StepLimitError,
     TimeError,
 )
+from measureformer.flows import _gaussian
 
 Field = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 LINE = mf.Attention.head([[1.0]], [[1.0]], [[1.0]])
@@ -247,6 +248,78 @@ def test_time_is_additive_and_a_linear_velocity_is_an_exponential() -> None:
     np.testing.assert_allclose(flow.means[1], E @ np.asarray(g.center), atol=1e-8)
 
 
+@pytest.mark.parametrize("v", [1.0, -0.7])
+@given(seed=st.integers(0, 10**6), rank=st.sampled_from([2, 3]))
+@settings(max_examples=4)
+def test_closed_forms_are_what_integration_gives(v: float, seed: int, rank: int) -> None:
+    # kills: A transposed or with its antisymmetric part, v forgotten in the slope of the mean, a wrong sign of the pole
+    rng = np.random.default_rng(seed)
+    S, L, mean = rng.normal(size=(3, 3)), rng.normal(size=(3, rank)), rng.normal(size=3)
+    G, state = mf.Attention.head(S + S.T, np.eye(3), v * np.eye(3), scale=0.2), (mean, L)
+    far = _gaussian._exact(G, state, np.array([1.0, 1e9]))
+    assert far is not None
+    end = 2.0 if far.blow_up is None else far.blow_up
+    times = np.array([1.0, 1.0 + 0.3 * (end - 1), 1.0 + 0.9 * (end - 1)])
+    exact, found = _gaussian._exact(G, state, times), _gaussian._integrated(G, state, times, 1e-11)
+    assert exact is not None
+    np.testing.assert_allclose(exact.means, found.means, rtol=1e-7, atol=1e-8)
+    # roots differ by a rotation
+    for one, other in zip(exact.roots, found.roots, strict=True):
+        np.testing.assert_allclose(one @ one.T, other @ other.T, rtol=1e-7, atol=1e-8)
+    if far.blow_up is not None:
+        beyond = _gaussian._integrated(G, state, np.array([1.0, 1 + 2 * (end - 1)]), 1e-11)
+        assert beyond.blow_up == pytest.approx(far.blow_up, rel=1e-8)
+
+
+def test_no_closed_form_where_there_is_none() -> None:
+    state, times = (np.ones(2), EYE), np.array([0.0, 0.1])
+    B = np.array([[1.0, 0.3], [0.3, -1.0]])
+    assert _gaussian._exact(mf.Attention.head(B, EYE, EYE), state, times) is not None
+    for G in (
+        mf.Attention.head(np.array([[1.0, 0.3], [0.2, -1.0]]), EYE, EYE),
+        mf.Attention.head(B, EYE, np.diag([1.0, 1.1])),
+        mf.Attention(np.stack([B, B]), np.stack([EYE, EYE]), np.stack([EYE, EYE]), np.stack([EYE, EYE])),
+        mf.L2Attention.head(B, EYE, EYE),
+    ):
+        assert _gaussian._exact(G, state, times) is None
+
+
+def test_rates_of_contraction_for_negative_values() -> None:
+    # V = −I, A = I: every eigenvalue times t tends to ½, and the mean falls like e^{−t}t^{−1/2}
+    flow = mf.gaussian_flow(mf.Attention.head(EYE, EYE, -EYE), mf.Gaussian([1.0, -2.0], covariance(4)), [0, 100, 200.0])
+    np.testing.assert_allclose(np.linalg.eigvalsh(flow.covs[2]) * 200, 0.5, rtol=1e-2)
+    logs = np.log(np.linalg.norm(flow.means, axis=1))
+    assert logs[2] - logs[1] == pytest.approx(-100 - 0.5 * math.log(2), abs=0.01)
+
+
+def test_layers_that_share_the_time_equally() -> None:
+    # kills: layers in the wrong order, edges that depend on the requested times, a layer left out after its edge
+    layers = [mf.Attention.head(Q, K, V), mf.Attention.head(K2, Q2, V2), mf.Attention.head(Q2, K, V)]
+    g = mf.Gaussian([0.5, -1.0], covariance(1))
+    traj = mf.gaussian_flow(layers, g, [1.0, 1.15, 1.4, 1.6])
+    now, expected = g, []
+    for G, times in zip(layers, ([1.0, 1.15, 1.2], [1.2, 1.4], [1.4, 1.6]), strict=True):
+        piece = mf.gaussian_flow(G, now, times)
+        now = piece.measures[-1]
+        expected.append(piece)
+    np.testing.assert_array_equal(traj.times, [1.0, 1.15, 1.4, 1.6])
+    for i, (piece, j) in enumerate(((0, 0), (0, 1), (1, 1), (2, 1))):
+        np.testing.assert_allclose(traj.means[i], expected[piece].means[j], rtol=1e-8)
+        np.testing.assert_allclose(traj.covs[i], expected[piece].covs[j], rtol=1e-8)
+    # the order is felt far above these tolerances
+    wrong = mf.gaussian_flow(layers[::-1], g, [1.0, 1.6])
+    assert np.abs(np.asarray(wrong.covs[1]) - np.asarray(traj.covs[3])).max() > 1e-3
+
+
+def test_a_blow_up_in_a_later_layer() -> None:
+    # σ² stands still for half of the time, then 1/(1 − 2(t − 1)) from 1 on
+    still = mf.Attention.head([[0.0]], [[1.0]], [[1.0]])
+    traj = mf.gaussian_flow([still, LINE], mf.Gaussian([0.0], [[1.0]]), [0.0, 0.5, 1.25, 2.0])
+    assert traj.blow_up == pytest.approx(1.5, abs=1e-12)
+    assert traj.times.tolist() == [0.0, 0.5, 1.25]
+    np.testing.assert_allclose(traj.covs[:, 0, 0], [1, 1, 2], rtol=1e-12)
+
+
 def test_blow_up_of_the_mean_alone_and_of_a_small_part() -> None:
     # linear attention almost at a Dirac measure: m' = m³
     G = mf.LinearAttention.head(EYE, EYE, EYE)
@@ -282,6 +355,12 @@ REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ),
         NoClosedFormError,
         "UnnormalizedAttention",
+    ),
+    "no layers": (lambda: mf.gaussian_flow([], mf.Gaussian([0.0], [[1.0]]), [0, 1]), OptionError, "at least one"),
+    "a layer of another space": (
+        lambda: mf.gaussian_flow([LINE, mf.Linear(EYE)], mf.Gaussian([0.0], [[1.0]]), [0, 1]),
+        DimensionMismatchError,
+        "R\\^1",
     ),
     "atoms": (lambda: mf.gaussian_flow(LINE, mf.Discrete.dirac([0.0]), [0, 1]), DtypeError, "a Gaussian"),
     "dimension": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0, 0], EYE), [0, 1]), DimensionMismatchError, "R\\^2"),

@@ -21,6 +21,10 @@ from measureformer.flows.clustering import plateaux as plateaux
 from measureformer.flows.interaction import CuckerSmale as CuckerSmale
 from measureformer.flows.interaction import Interaction as Interaction
 from measureformer.flows.interaction import SecondOrder as SecondOrder
+from measureformer.flows.phase import Ensemble as Ensemble
+from measureformer.flows.phase import PhaseDiagram as PhaseDiagram
+from measureformer.flows.phase import geshkovski23_phase_curve as geshkovski23_phase_curve
+from measureformer.flows.phase import phase_diagram as phase_diagram
 from measureformer.flows.rescaled import RescaledFlow as RescaledFlow
 from measureformer.flows.rescaled import polytope_vertices as polytope_vertices
 from measureformer.flows.rescaled import rescaled_flow as rescaled_flow
@@ -28,5 +32,6 @@ from measureformer.flows.sphere import Equiangular as Equiangular
 from measureformer.flows.sphere import SphereFlow as SphereFlow
 from measureformer.flows.sphere import equiangular as equiangular
 from measureformer.flows.sphere import geshkovski23_equiangular as geshkovski23_equiangular
+from measureformer.flows.sphere import rigollet25_long_context as rigollet25_long_context
 from measureformer.flows.sphere import sphere_energy as sphere_energy
 from measureformer.flows.sphere import sphere_flow as sphere_flow

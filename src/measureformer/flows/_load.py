@@ -9,9 +9,9 @@ import numpy as np
 
 from measureformer.errors import MeasureformerError, SavedFlowError
 from measureformer.flows._fingerprint import fingerprint
-from measureformer.flows._flow import Trajectory, checked_layers, checked_moments
+from measureformer.flows._flow import Trajectory, checked_layers
 from measureformer.flows._integrate import Settings
-from measureformer.flows._plan import planned
+from measureformer.flows._plan import checked_times, planned
 from measureformer.flows._saved import Folder
 from measureformer.numerics.arrays import cast, on_device
 
@@ -44,7 +44,7 @@ def load_flow(folder: Any, velocity: Any = None) -> Trajectory:
             do="Wait, or pass the folder to mf.flow as save to go on.",
         )
     try:
-        plan = planned(checked_moments(about["times"]), about["layers"], about["steps"]).cut(reached)
+        plan = planned(checked_times(about["times"]), about["layers"], about["steps"]).cut(reached)
     except (MeasureformerError, ArithmeticError) as error:
         raise SavedFlowError(
             got=f"{saved.path}, whose flow.json is of no flow ({error})",
