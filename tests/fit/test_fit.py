@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
@@ -77,6 +76,7 @@ def test_one_layer_on_dirac_contexts_is_linear_regression(method: Any) -> None:
     np.testing.assert_allclose(np.einsum("hoe,hed->od", layer.W, layer.V), M.T, atol=1e-4)
     # not undercut, and reached
     assert best * (1 - 1e-12) <= found.loss < best * (1 + 1e-6)
+    assert found.stopped == "gradient"
     assert found.losses[0] == pytest.approx(((x - y) ** 2).sum(axis=1).mean(), rel=1e-14)
 
 
@@ -87,17 +87,17 @@ def test_the_loss_is_that_of_the_map_that_flow_gives(solver: Any) -> None:
     depth = None if solver == "tsit5" else 3
     training = Training(steps=3, solver=solver, depth=depth, method="descent", rate=0.1)
     found = mf.flows.fit_flow(contexts, points, targets, heads=2, pieces=2, key=KEY, training=training)
-    steps = {} if depth is None else {"solver": solver, "steps": 2 * depth}
     assert found.losses[-1] < found.losses[0]
 
     def mean(T: Any) -> float:
         ends = [np.asarray(T(mu, x)) for mu, x in zip(contexts, points, strict=True)]
         return float(((np.concatenate(ends) - np.concatenate(targets)) ** 2).sum(axis=1).mean())
 
+    # adaptive steps: within the tolerance of the solver
     assert mean(found.map) == pytest.approx(found.loss, rel=1e-12 if depth else 1e-5)
-    assert mean(mf.flow(found.velocity, contexts[0], [0.0, 1.0], **steps).map(1.0)) == pytest.approx(
-        found.loss, rel=1e-12 if depth else 1e-5
-    )
+    if solver == "rk4":
+        again = mf.flow(found.velocity, contexts[0], [0.0, 1.0], solver=solver, steps=2 * depth).map(1.0)
+        assert mean(again) == pytest.approx(found.loss, rel=1e-12)
 
 
 @pytest.mark.parametrize("training", [SHORT, Training(depth=2)], ids=["euler", "rk4"])
@@ -180,7 +180,6 @@ def test_one_context_and_one_point_with_two_targets_have_a_floor() -> None:
     found = mf.flows.fit_flow([mu, mu], [x, x], y, heads=2, pieces=2, key=KEY, training=Training(steps=300))
     assert floor * (1 - 1e-12) <= found.loss < floor * (1 + 1e-6)
     assert found.losses.min() >= floor * (1 - 1e-12)
-    assert found.stopped == "gradient"
     np.testing.assert_allclose(found.map(mu, x), y.mean(axis=0), atol=1e-3)
 
 
@@ -190,7 +189,6 @@ def test_single_precision_stays_single() -> None:
     queries = [[np.asarray(a, np.float32) for a in group] for group in (points, targets)]
     found = mf.flows.fit_flow(narrow, *queries, heads=1, pieces=1, key=KEY, training=SHORT)
     assert {leaf.dtype for leaf in floats((found.velocity, found.losses)) if leaf.ndim} == {np.dtype(np.float32)}
-    assert found.map(narrow[0], queries[0][0]).dtype == np.float32
 
 
 def test_other_data_of_the_same_sizes_compile_nothing() -> None:
@@ -245,29 +243,30 @@ def test_a_killed_process_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
     program = """
 import os, sys, jax, numpy as np, measureformer as mf
 from measureformer.flows import fit
-chunk, calls = fit._chunk, []
-def dying(*arguments):
-    calls.append(1)
-    if len(calls) == 3: os._exit(9)
-    return chunk(*arguments)
-if sys.argv[1] == "die": fit._chunk = dying
 rng = np.random.default_rng(0)
 mu = [mf.Discrete.uniform(rng.normal(size=(3, 2))) for _ in range(3)]
 x, y = rng.normal(size=(2, 3, 2))
-training = mf.flows.Training(steps=40, method="adam", solver="euler", depth=1)
-found = mf.flows.fit_flow(mu, x, y, heads=1, pieces=1, key=jax.random.key(0), training=training, save=sys.argv[2])
-print(found.losses.tobytes().hex())
+training = mf.flows.Training(steps=40, solver="euler")
+def trained(save):
+    return mf.flows.fit_flow(mu, x, y, heads=1, pieces=1, key=jax.random.key(0), training=training, save=save).losses
+if sys.argv[1] == "die":
+    chunk, calls = fit._chunk, []
+    def dying(*arguments):
+        calls.append(1)
+        return os._exit(9) if len(calls) == 3 else chunk(*arguments)
+    fit._chunk = dying
+cut = trained(sys.argv[2])
+print(len(cut), cut.tobytes() == trained(None).tobytes())
 """
 
-    def run(how: str, folder: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", program, how, str(tmp_path / folder)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=os.environ)
+    def run(how: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program, how, str(tmp_path / "cut")]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
-    assert run("die", "cut").returncode == 9
+    assert run("die").returncode == 9
     assert (tmp_path / "cut" / "state.safetensors").exists()
-    again, whole = run("live", "cut"), run("live", "whole")
-    assert again.returncode == 0, again.stderr
-    assert again.stdout == whole.stdout != ""
+    again = run("live")
+    assert again.stdout.split() == ["41", "True"], again.stderr
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

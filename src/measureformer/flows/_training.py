@@ -186,7 +186,7 @@ def updated(state: State, problem: Problem, training: Training, more: Any = True
 
     value, slope = jax.value_and_grad(loss)(state.stack, problem, training)
     changes, memory = training.optimizer.update(slope, state.optimizer, state.stack)
-    size = optax.global_norm(slope)
+    size = optax.tree.norm(slope)
     finite = jnp.isfinite(value) & jnp.isfinite(size)
     # no direction leads down any more: in rounding, the loss would change by its last digits only
     flat = size <= float(np.sqrt(np.finfo(value.dtype).eps)) * value

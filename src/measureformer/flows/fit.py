@@ -82,9 +82,9 @@ class FlowFit(eqx.Module):
 
 
 def fit_flow(
-    contexts: Sequence[Any],
-    points: Sequence[Any],
-    targets: Sequence[Any],
+    contexts: Any,
+    points: Any,
+    targets: Any,
     *,
     heads: int,
     pieces: int,
@@ -94,9 +94,9 @@ def fit_flow(
 ) -> FlowFit:
     """Softmax heads θ(t), constant on pieces of the depth, whose flow takes points to targets in their contexts.
 
-    `contexts` are measures; `points[k]` and `targets[k]` are one query (d,) or several (m, d) in the k-th of them. What
-    is minimised is the mean of |T_θ[mu](x) − y|² over all queries. At first W = 0, T is the identity, and so the first
-    loss is the mean of |x − y|². Heads are square matrices, drawn with `key`.
+    `contexts` is a list of measures; `points[k]` and `targets[k]` are one query (d,) or several (m, d) in the k-th of
+    them. What is minimised is the mean of |T_θ[mu](x) − y|² over all queries. At first W = 0, T is the identity, and so
+    the first loss is the mean of |x − y|². Heads are square matrices, drawn with `key`.
 
     With `save`, a folder, the state is written there about every second, and the same call goes on from it: an
     interrupted training ends with the same bits as one that was not. "descent" also goes on when asked for more steps;
@@ -316,8 +316,8 @@ class _Folder(NamedTuple):
     def write(self, state: State, losses: np.ndarray) -> None:
         import safetensors.numpy
 
-        entries = {name: np.ascontiguousarray(leaf) for name, leaf in _named(state).items()}
-        data = safetensors.numpy.save({**entries, "losses": losses}, {"problem": self.name})
+        entries = {**_named(state), "losses": losses}
+        data = safetensors.numpy.save(entries, {"problem": self.name})
         write_atomically(self.path / "state.safetensors", data)
 
     def read(self, state: State) -> tuple[State, np.ndarray]:
@@ -343,14 +343,14 @@ class _Folder(NamedTuple):
         leaves = [arrays.on_device(found[name]) for name in wanted]
         losses = found["losses"]
         state = cast(State, jax.tree.unflatten(jax.tree.structure(state), leaves))
-        # whether that was enough is decided anew: tol may not have changed, but the loss is one more evaluation
+        # whether training has ended is found again by the next look at the loss
         return state._replace(code=jnp.zeros_like(state.code)), losses
 
 
 def _named(state: State) -> dict[str, np.ndarray]:
     """The leaves of the state by their place in it, in the order of the tree."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+    return {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
 
 
 def _read_json(file: Path) -> dict[str, Any]:
