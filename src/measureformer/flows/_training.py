@@ -13,14 +13,14 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from measureformer.errors import OptionError
 from measureformer.flows._integrate import Settings, solve
 from measureformer.flows._plan import Plan, planned
 from measureformer.maps.attention import Attention
 from measureformer.measures import Discrete
-from measureformer.numerics.arrays import cast, positive_int
+from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.random import normal
 
 RUNNING, LOSS_REACHED, GRADIENT_VANISHED, NOT_FINITE = range(4)
@@ -84,23 +84,27 @@ class Training:
 
 
 class Stack(NamedTuple):
-    """Heads of all layers: Q, K, V, W of `Attention` with the pieces of the depth as first axis."""
+    """Heads of all layers: Q, K, V, W of `Attention` with the pieces of the depth as first axis, (p, h, d, d)."""
 
-    Q: Float[Array, "*b p h d d"]
-    K: Float[Array, "*b p h d d"]
-    V: Float[Array, "*b p h d d"]
-    W: Float[Array, "*b p h d d"]
+    Q: Any
+    K: Any
+    V: Any
+    W: Any
 
 
 class Problem(NamedTuple):
     """Contexts, queries and targets in arrays of one size; padded atoms have no mass, padded queries no share."""
 
-    points: Float[Array, "*b k n d"]
-    log_weights: Float[Array, "*b k n"]
-    x: Float[Array, "*b k m d"]
-    y: Float[Array, "*b k m d"]
-    shares: Float[Array, "*b k m"]
-    """What each query counts in the loss; they sum to 1."""
+    points: Any
+    """(k, n, d)"""
+    log_weights: Any
+    """(k, n)"""
+    x: Any
+    """(k, m, d)"""
+    y: Any
+    """(k, m, d)"""
+    shares: Any
+    """(k, m): what each query counts in the loss; they sum to 1."""
 
 
 class State(NamedTuple):
@@ -110,15 +114,15 @@ class State(NamedTuple):
     optimizer: Any
     good: Stack
     """The last parameters with a finite loss."""
-    count: Array
+    done: Array
     """Updates so far."""
     code: Array
 
 
 def resting(key: Any, dim: int, heads: int, pieces: int) -> Stack:
     """Gaussian Q, K, V, and W = 0: nothing moves yet, so that the first loss is that of the identity."""
-    draws = normal(key, (3, pieces, heads, dim, dim)) / np.sqrt(dim)
-    return Stack(*draws, np.zeros_like(draws[0]))
+    Q, K, V = normal(key, (3, pieces, heads, dim, dim)) / np.sqrt(dim)
+    return Stack(Q, K, V, np.zeros_like(V))
 
 
 def loss(stack: Stack, problem: Problem, training: Training) -> Array:
@@ -135,7 +139,7 @@ def moved(stack: Stack, mu: Discrete, x: Array, training: Training) -> Array:
     n, rows, dtype = mu.n, jnp.concatenate([mu.points, x]), x.dtype
 
     def velocity(heads: Stack, rows: Array) -> Array:
-        layer: Any = cast(Attention(*heads), dtype)
+        layer = Attention(*heads, scale=jnp.ones((), dtype))
         return layer.evaluate(mu.with_points(rows[:n]), rows, None)
 
     pieces = stack.Q.shape[0]
@@ -197,4 +201,4 @@ def updated(state: State, problem: Problem, training: Training, more: Any = True
     keep = lambda new, old: jax.tree.map(lambda a, b: jnp.where(go, a, b), new, old)  # noqa: E731
     good = jax.tree.map(lambda a, b: jnp.where(finite, a, b), state.stack, state.good)
     stack = keep(optax.apply_updates(state.stack, changes), state.stack)
-    return State(stack, keep(memory, state.optimizer), good, state.count + go, code), value
+    return State(stack, keep(memory, state.optimizer), good, state.done + go, code), value

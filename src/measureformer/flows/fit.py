@@ -130,7 +130,7 @@ def fit_flow(
     if code == NOT_FINITE:
         shown = f"from {losses[0]:.3g} to {losses[-2]:.3g}" if len(losses) > 1 else "none"
         raise TrainingError(
-            got=f"a loss that is not finite after {int(state.count)} steps (finite losses before: {shown})",
+            got=f"a loss that is not finite after {int(state.done)} steps (finite losses before: {shown})",
             need="finite losses",
             do="Scale the data down, or take a smaller rate; `error.last` holds the last layers with a finite loss.",
             last=layers,
@@ -151,15 +151,15 @@ def _trained(
     """Chunk after chunk of steps, each about a second long; what is saved is whole whenever the user interrupts."""
     length = 8
     # a state that was saved at its last step has one more loss than updates
-    losses = losses[: int(state.count)]
+    losses = losses[: int(state.done)]
     while int(state.code) == RUNNING:
-        left = training.steps - int(state.count)
+        left = training.steps - int(state.done)
         count, begun = min(length, max(left, 1)), time.perf_counter()
         state, values = _chunk(state, problem, training, np.asarray(count), np.asarray(left > 0))
         # the last loss of all was followed by no update
-        known = int(state.count) + (left <= 0 or int(state.code) != RUNNING)
+        known = int(state.done) + (left <= 0 or int(state.code) != RUNNING)
         losses = np.concatenate([losses, np.asarray(values)[: known - len(losses)]])
-        show(int(state.count), float(losses[-1]))
+        show(int(state.done), float(losses[-1]))
         if folder is not None:
             folder.write(state, losses)
         if left <= 0:
@@ -255,14 +255,12 @@ def _stacked(contexts: Sequence[Discrete], queries: list[np.ndarray], answers: l
     shares = [np.pad(np.ones(len(x)), (0, m - len(x))) for x in queries]
     total = sum(map(len, queries))
     problem = Problem(
-        *(np.stack(entries) for entries in (
-            [pad_rows(mu.points, n) for mu in contexts],
-            [pad_log_weights(mu.log_weights, n) for mu in contexts],
-            [pad_rows(x, m) for x in queries],
-            [pad_rows(y, m) for y in answers],
-        )),
-        np.stack(shares) / total,
-    )  # fmt: skip
+        points=np.stack([pad_rows(mu.points, n) for mu in contexts]),
+        log_weights=np.stack([pad_log_weights(mu.log_weights, n) for mu in contexts]),
+        x=np.stack([pad_rows(x, m) for x in queries]),
+        y=np.stack([pad_rows(y, m) for y in answers]),
+        shares=np.stack(shares) / total,
+    )
     dtype = arrays.common_dtype([(mu.points, x, y) for mu, x, y in zip(contexts, queries, answers, strict=True)])
     return arrays.cast(problem, dtype)
 
