@@ -110,7 +110,7 @@ def fit_flow(
     >>> mu, nu = mf.Discrete.dirac([1.0, 0.0]), mf.Discrete.uniform([[0.0, 1.0], [0.0, 2.0], [1.0, 1.0]])
     >>> data = [mu, nu], [[0.0, 0.0], [0.0, 0.0]], [[0.5, 0.0], [0.0, -0.5]]      # one point, two contexts, two targets
     >>> fit = mf.flows.fit_flow(*data, heads=2, pieces=2, key=jax.random.key(0))
-    >>> fit.converged, fit.losses[0], fit.loss < 1e-8
+    >>> fit.converged, float(fit.losses[0]), fit.loss < 1e-8
     (True, 0.25, True)
     """
     training = Training() if training is None else training
