@@ -14,5 +14,7 @@ _LIBRARY_REFUSES = {
     Literal["layer", "rms", "none"]: object,
     Literal["whole", "part"]: object,
     Literal["tsit5", "dopri8", "heun", "rk4", "euler"]: object,
+    Literal["euler", "rk4", "tsit5"]: object,
+    Literal["adam", "descent"]: object,
 }
 function = beartype(conf=BeartypeConf(hint_overrides=FrozenDict(_LIBRARY_REFUSES)))

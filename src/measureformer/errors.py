@@ -99,6 +99,25 @@ class StepLimitError(FlowError):
     """An adaptive solver used all the steps it may take before the last time."""
 
 
+class TrainingError(MeasureformerError, ArithmeticError):
+    """The loss stopped being finite; `last` are the last layers with a finite one."""
+
+    def __init__(self, *, got: str, need: str, do: str, last: Any = None) -> None:
+        super().__init__(got=got, need=need, do=do)
+        self.last = last
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_training, (self.got, self.need, self.do, self.last)
+
+
+def _rebuild_training(got: str, need: str, do: str, last: Any) -> TrainingError:
+    return TrainingError(got=got, need=need, do=do, last=last)
+
+
+class CheckpointError(MeasureformerError, ValueError):
+    """A folder of saved states holds those of another problem, or files that are damaged."""
+
+
 class ZeroVectorError(MeasureformerError, ValueError):
     """A map that divides by the norm met the zero vector."""
 

@@ -12,12 +12,15 @@ from measureformer.flows._load import load_flow as load_flow
 from measureformer.flows._map import FlowMap as FlowMap
 from measureformer.flows._stability import Stability as Stability
 from measureformer.flows._stability import stability as stability
+from measureformer.flows._training import Training as Training
 from measureformer.flows.clustering import Clusters as Clusters
 from measureformer.flows.clustering import Plateau as Plateau
 from measureformer.flows.clustering import cluster_counts as cluster_counts
 from measureformer.flows.clustering import clusters as clusters
 from measureformer.flows.clustering import merge_times as merge_times
 from measureformer.flows.clustering import plateaux as plateaux
+from measureformer.flows.fit import FlowFit as FlowFit
+from measureformer.flows.fit import fit_flow as fit_flow
 from measureformer.flows.interaction import CuckerSmale as CuckerSmale
 from measureformer.flows.interaction import Interaction as Interaction
 from measureformer.flows.interaction import SecondOrder as SecondOrder

@@ -20,7 +20,7 @@ import numpy as np
 
 from measureformer.errors import OptionError, OutputError
 from measureformer.files import write_atomically
-from measureformer.flows._solve import checked_times
+from measureformer.flows._plan import checked_times
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key, scalar, shaped
 
 SYSTEMS = 2880
