@@ -99,6 +99,14 @@ class StepLimitError(FlowError):
     """An adaptive solver used all the steps it may take before the last time."""
 
 
+class BoxError(FlowError):
+    """Mass left the box of a grid."""
+
+
+class NotInvertibleError(MeasureformerError, ArithmeticError):
+    """A map that should be a diffeomorphism is not one, or its inverse was not found."""
+
+
 class ZeroVectorError(MeasureformerError, ValueError):
     """A map that divides by the norm met the zero vector."""
 
