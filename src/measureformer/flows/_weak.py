@@ -51,7 +51,7 @@ class WeakResidual(eqx.Module):
         return float(np.where(self.moved > 0, sizes / np.where(self.moved > 0, self.moved, 1), sizes).max())
 
 
-def weak_residual(traj: Any, velocity: Any = None, *, tests: Sequence[Callable[[Any], Any]] | None = None) -> Any:
+def weak_residual(traj: Any, velocity: Any = None, *, tests: Any = None) -> WeakResidual:
     """How well the measures of a trajectory satisfy the continuity equation in its weak form.
 
     `traj` has `times` and `measures` with atoms: of `flow`, of `grid_flow`, or your own. The velocity is that of the
