@@ -56,7 +56,7 @@ def mean_field(
     `lambda mu: mf.wasserstein(traj.map(t).push(mu), limit, 1)` with exact=0 for a distance. `exact` is f(law); left
     out, it is computed, and if there is no closed form, replaced by the value on a sample 64 times as large as the
     largest. The law is a measure, or anything with `sample(key, n)`. Repetitions run side by side in one program for
-    each size. Intervals are for a confidence of 95 %, by the delta method.
+    each size, which is compiled once for the same f. Intervals are for a confidence of 95 %, by the delta method.
 
     Statement   √N (f(mu_N) − f(law)) is asymptotically normal if f has a first variation in L²(law), in any dimension;
                 E W_1(mu_N, law) is of order N^{-1/d} in dimension d ≥ 3
@@ -72,8 +72,7 @@ def mean_field(
     sizes, repetitions = _checked(law, sizes, repetitions)
     keys = _keys(key)
     value, reference = _reference(f, law, keys[0], sizes, exact)
-    rows = [_batched(lambda mu: _distance(f(mu), value), law, keys[1], n, repetitions) for n in sizes]
-    samples = np.stack(rows)
+    samples = np.stack([_batched(_ErrorOf(f, value), law, keys[1], n, repetitions) for n in sizes])
     finite(samples, "f(mu)")
     squares = samples**2
     means = squares.mean(axis=1)
@@ -139,20 +138,27 @@ def pair_covariance(
     return PairCovariance(sizes, covariances, errors, order, (order - half, order + half))
 
 
-def _pairs(T: Any, psi: Any, law: Any, key: Any, n: int, repetitions: int) -> tuple[float, float]:
-    """The covariance and its standard error."""
+class _Moments(eqx.Module):
+    """Mean and variance of ψ over the tokens, after T."""
 
-    def moments(mu: Any) -> Array:
-        values = psi(T.push(mu).points)
-        if jnp.shape(values) != (n,):
+    T: AbstractInContextMap
+    psi: Callable[[Any], Any]
+
+    def __call__(self, mu: Any) -> Array:
+        values = self.psi(self.T.push(mu).points)
+        if jnp.shape(values) != (mu.n,):
             raise ShapeError(
-                got=f"psi(x) of shape {jnp.shape(values)} for {n} points",
-                need=f"({n},)",
+                got=f"psi(x) of shape {jnp.shape(values)} for {mu.n} points",
+                need=f"({mu.n},)",
                 do="psi takes an (n, d) array of points and returns one number for each.",
             )
         return jnp.stack([jnp.mean(values), jnp.var(values)])
 
-    found = _batched(moments, law, key, n, repetitions)
+
+def _pairs(T: Any, psi: Any, law: Any, key: Any, n: int, repetitions: int) -> tuple[float, float]:
+    """The covariance and its standard error."""
+
+    found = _batched(_Moments(T, psi), law, key, n, repetitions)
     finite(found, "psi(x)")
     means, variances = found[:, 0] - found[:, 0].mean(), found[:, 1]
     # means of ψ_i ψ_j over pairs i ≠ j in one repetition, ψ being centred; then the bias of centring is taken out
@@ -195,27 +201,34 @@ def _reference(f: Any, law: Any, key: Any, sizes: tuple[int, ...], exact: Any) -
     return np.asarray(value), source
 
 
-def _distance(found: Any, value: np.ndarray) -> Array:
-    if jnp.shape(found) != value.shape:
-        raise ShapeError(
-            got=f"f(mu) of shape {jnp.shape(found)} and a reference of shape {value.shape}",
-            need="one shape",
-            do="`exact` is what f gives on the law itself.",
-        )
-    return jnp.sqrt(jnp.sum((found - value.astype(found.dtype)) ** 2))
+class _ErrorOf(eqx.Module):
+    """|f(mu) − value|. A module, so that the same f is compiled only once."""
+
+    f: Callable[[Any], Any]
+    value: Any
+
+    def __call__(self, mu: Any) -> Array:
+        found = self.f(mu)
+        if jnp.shape(found) != self.value.shape:
+            raise ShapeError(
+                got=f"f(mu) of shape {jnp.shape(found)} and a reference of shape {self.value.shape}",
+                need="one shape",
+                do="`exact` is what f gives on the law itself.",
+            )
+        return jnp.sqrt(jnp.sum((found - self.value.astype(found.dtype)) ** 2))
 
 
 def _batched(statistic: Callable[[Any], Any], law: Any, key: Any, n: int, repetitions: int) -> np.ndarray:
     """A statistic of samples of n tokens, for all repetitions: one compiled program, in batches of bounded size."""
-
-    def program(law: Any, keys: Array) -> Array:
-        return jax.lax.map(
-            lambda k: statistic(law.sample(k, n)), keys, batch_size=max(1, min(repetitions, ATOMS_AT_ONCE // n))
-        )
-
     # sizes differ in their key too, so that errors of different sizes are independent
     keys = at_once(lambda: jax.random.split(jax.random.fold_in(key, n), repetitions))
-    return np.asarray(at_once(eqx.filter_jit(program), law, keys), default_float())
+    batch = max(1, min(repetitions, ATOMS_AT_ONCE // n))
+    return np.asarray(at_once(_program, statistic, law, keys, n, batch), default_float())
+
+
+@eqx.filter_jit
+def _program(statistic: Callable[[Any], Any], law: Any, keys: Array, n: int, batch: int) -> Array:
+    return jax.lax.map(lambda key: statistic(law.sample(key, n)), keys, batch_size=batch)
 
 
 def _line(sizes: tuple[int, ...], values: np.ndarray, spread: np.ndarray) -> tuple[float, float]:
