@@ -118,6 +118,14 @@ class CheckpointError(MeasureformerError, ValueError):
     """A folder of saved states holds those of another problem, or files that are damaged."""
 
 
+class BoxError(FlowError):
+    """Mass left the box of a grid."""
+
+
+class NotInvertibleError(MeasureformerError, ArithmeticError):
+    """A map that should be a diffeomorphism is not one, or its inverse was not found."""
+
+
 class ZeroVectorError(MeasureformerError, ValueError):
     """A map that divides by the norm met the zero vector."""
 

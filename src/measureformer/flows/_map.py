@@ -89,7 +89,7 @@ def field_of(velocity: Depthwise, mu: Any) -> Field:
     """How the atoms of mu move, as a function of where they are."""
 
     def field(index: Any, points: Any) -> Any:
-        return _alike(velocity.piece(index).at_atoms(mu.with_points(points)), points)
+        return alike(velocity.piece(index).at_atoms(mu.with_points(points)), points)
 
     return field
 
@@ -99,12 +99,12 @@ def with_passengers(phi: FlowMap, mu: Any, x: Any, t: Any) -> Solved:
 
     def field(index: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
         G, moved = phi.velocity.piece(index), mu.with_points(state[0])
-        return _alike(G.at_atoms(moved), state[0]), _alike(G.evaluate(moved, state[1], t), state[1])
+        return alike(G.at_atoms(moved), state[0]), alike(G.evaluate(moved, state[1], t), state[1])
 
     return solve(field, (mu.points, x), phi.plan, phi.settings, forward=True)
 
 
-def _alike(velocity: Any, points: Any) -> Any:
+def alike(velocity: Any, points: Any) -> Any:
     """Refuse a velocity that is not a vector for each point. Shapes are known while the program is traced."""
     if velocity.shape != points.shape:
         raise DimensionMismatchError(
