@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Literal
 
@@ -16,13 +17,13 @@ from measureformer.numerics.random import generator
 from measureformer.structure._recover import Recovered, recover
 from measureformer.structure.black_box import Atoms, BlackBox, w1
 from measureformer.structure.probes import (
-    Probe,
     Trail,
     context_probes,
     followed,
     query_probes,
     random_measure,
     require_domain,
+    zoomed,
 )
 
 Verdict = Literal["representable", "not representable", "inconclusive"]
@@ -84,9 +85,10 @@ def continuity(f: Any, domain: AbstractDomain, key: Any, *, trials: Any = 24) ->
 
     D̄f(mu, x, ψ) = ψ(G(mu, x)), so that on ψ with |ψ|, |∇ψ| ≤ R its modulus in the metric W_1 + |x − x'| + |ψ − ψ'| is
     R times that of G plus |ψ − ψ'|. G is recovered along `trials` paths: queries that cross the domain or an atom;
-    atoms that move, meet, fade or trade mass. On each, intervals with large differences are halved until the difference
-    is small, or the places are 1e-8 of the diameter apart. A difference that does not shrink over the last three decades
-    is a jump, and the sequence is the witness; one that shrinks too slowly to tell makes the answer inconclusive.
+    atoms that move, meet, fade or trade mass; and in balls of queries that close in on where G is steepest. Intervals
+    with large differences are halved until the difference is small, or the places are 1e-8 of the diameter apart. A
+    difference that does not shrink over the last three decades is a jump, and the sequence is the witness; one that
+    shrinks too slowly to tell makes the answer inconclusive.
 
     Statement   f is given by a continuous in-context map iff it is support preserving and D̄f uniformly continuous
     Hypotheses  assumed: f is continuous and support preserving, see `is_transformer`. Searched, not proven.
@@ -115,7 +117,11 @@ def derivative_search(G: Recovered, domain: AbstractDomain, rng: np.random.Gener
 
     kinds = query_probes(domain, rng), context_probes(domain, rng)
     probes = islice(chain.from_iterable(zip(*kinds, strict=False)), trials)
-    return _searched(probes, value, gap, domain, scale, CLOSEST, "the in-context map jumps")
+    stop = {"floor": FLOOR * scale, "resolution": CLOSEST * domain.diameter}
+    contexts = (random_measure(domain, rng, n) for n in (1, 3, 1)[: 1 + trials // 4])
+    zooms = (partial(zoomed, domain, rng, mu, G.read, **stop) for mu in contexts)
+    trails = chain(zooms, (partial(followed, probe, value, gap, **stop) for probe in probes))
+    return _searched(trails, domain, stop, "the in-context map jumps")
 
 
 def measure_search(box: BlackBox, domain: AbstractDomain, rng: np.random.Generator, trials: int) -> Continuity:
@@ -124,43 +130,38 @@ def measure_search(box: BlackBox, domain: AbstractDomain, rng: np.random.Generat
     def value(mu: Atoms, x: np.ndarray) -> Atoms:
         return box.image(mu)
 
-    probes = islice(context_probes(domain, rng), trials)
-    return _searched(probes, value, w1, domain, image_size(box, domain, rng), CLOSEST_MEASURES, "f jumps")
+    stop = {"floor": FLOOR * image_size(box, domain, rng), "resolution": CLOSEST_MEASURES * domain.diameter}
+    trails = (partial(followed, probe, value, w1, **stop) for probe in islice(context_probes(domain, rng), trials))
+    return _searched(trails, domain, stop, "f jumps")
 
 
 def image_size(box: BlackBox, domain: AbstractDomain, rng: np.random.Generator) -> float:
-    """The diameter of what f makes of a cloud that fills the domain."""
-    points = box.image(random_measure(domain, rng, 24, weights="equal")).points
+    """The diameter of what f makes of a cloud that fills the domain, and of measures in different places."""
+    sizes = (24, *[1] * 6)
+    points = np.concatenate([box.image(random_measure(domain, rng, n, weights="equal")).points for n in sizes])
     return max(float(np.linalg.norm(np.ptp(points, axis=0))), 1e-9 * float(np.abs(points).max()), 1e-300)
 
 
 def _searched(
-    probes: Iterable[Probe],
-    value: Callable[[Atoms, np.ndarray], Any],
-    gap: Callable[[Any, Any], float],
-    domain: AbstractDomain,
-    scale: float,
-    closest: float,
-    what: str,
+    searches: Iterable[Callable[[], Trail]], domain: AbstractDomain, stop: dict[str, float], what: str
 ) -> Continuity:
-    floor, resolution = FLOOR * scale, closest * domain.diameter
     pairs: list[tuple[float, float]] = []
     undecided = unread = trials = 0
     witness = None
-    for probe in probes:
+    for search in searches:
         trials += 1
         try:
-            trail = followed(probe, value, gap, floor=floor, resolution=resolution)
+            trail = search()
         except SupportError:
             unread += 1
             continue
         pairs += trail.pairs
-        verdict = trail.verdict(resolution, floor)
-        undecided += verdict == "undecided"
-        if verdict == "jump":
+        found = trail.verdict(stop["floor"])
+        undecided += found == "undecided"
+        if found == "jump":
             witness = _witness(trail, what)
             break
-    distances, modulus, lipschitz, blow_up = _modulus(pairs, domain.diameter, floor)
+    distances, modulus, lipschitz, blow_up = _modulus(pairs, domain.diameter, stop["floor"])
     verdict: Verdict = "inconclusive" if undecided or unread else "representable"
     if witness is not None:
         verdict = "not representable"

@@ -10,6 +10,7 @@ The first term, the regular part, depends continuously on ψ alone; the second, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -163,14 +164,15 @@ class Flattened:
         value, changed = float(self.values @ gains), 0.0
         for y, weight, distance, k in zip(*(a[~inside] for a in (nu.points, nu.weights, away, nearest)), strict=True):
             here = float(values_of(self.psi, y[None])[0])
-            shift = _cutoff(distance / self.width) * (self.values[k] - here)
-            value, changed = value + weight * (here + shift), changed + weight * abs(shift)
+            shift = _cutoff(float(distance) / self.width) * (float(self.values[k]) - here)
+            value, changed = value + float(weight * (here + shift)), changed + float(weight * abs(shift))
         gained = np.flatnonzero(gains > eps / 2)
         if len(gained) and not on_support:
             rows = np.isin(nearest, gained) & inside
             spread = np.abs(values_of(self.psi, nu.points[rows]) - self.values[nearest[rows]])
             changed += eps * float(spread.max(initial=0.0))
-        return value / eps, changed / eps, float(np.abs(self.values).max()) * 4e-16 * np.sqrt(len(nu.weights)) / eps
+        rounding = 4e-16 * float(np.abs(self.values).max()) * math.sqrt(nu.n)
+        return value / eps, changed / eps, rounding / eps
 
 
 def clustered(points: np.ndarray, width: float) -> tuple[float, np.ndarray, np.ndarray]:
@@ -247,16 +249,19 @@ def _readings(
 
 
 def _extrapolated(readings: list[tuple[float, float, float, float]]) -> tuple[float, float, float]:
-    """Value, error and mass of the reading with the smallest estimated error."""
+    """Value, error and mass: a reading, or the limit of readings whose error is of first order, whichever is surer."""
     if len(readings) == 1:
         eps, value, flattening, rounding = readings[0]
         return value, flattening + rounding + abs(value), eps
-    best = (0.0, np.inf, 0.0)
-    for (_, v0, _, _), (eps, v1, flattening, rounding) in pairwise(readings):
-        error = abs(v1 - v0) + flattening + rounding
-        if error < best[1]:
-            best = (v1, error, eps)
-    return best
+    limits = [
+        (eps, v1 + (v1 - v0) / (SHRINK - 1), flat, noise) for (_, v0, *_), (eps, v1, flat, noise) in pairwise(readings)
+    ]
+    options: list[tuple[float, float, float]] = []
+    for sequence, noisier in ((readings, 1.0), (limits, 2.0)):
+        for (_, before, *_), (eps, value, flattening, rounding) in pairwise(sequence):
+            options.append((abs(value - before) + flattening + noisier * rounding, value, eps))
+    error, value, eps = min(options)
+    return value, error, eps
 
 
 def _irregular(box: BlackBox, atoms: Atoms, x: np.ndarray, psi: Psi) -> tuple[float, float]:

@@ -14,6 +14,8 @@ from measureformer.structure.weights import binary_weights
 
 GRID, BEAM = 9, 3
 """Points of a path that are looked at first, and intervals of it that are followed."""
+ZOOM = 64
+"""Queries that are looked at together; they cost one evaluation of f."""
 
 
 def require_domain(domain: Any) -> AbstractDomain:
@@ -90,7 +92,7 @@ class Trail(NamedTuple):
     pairs: list[tuple[float, float]]
     """All pairs (distance, jump) that were seen on the way."""
 
-    def verdict(self, resolution: float, floor: float) -> str:
+    def verdict(self, floor: float) -> str:
         """ "settled" once the values differ by at most `floor`; else "jump" if they do not approach each other."""
         if self.jumps[-1] <= floor:
             return "settled"
@@ -128,6 +130,48 @@ def followed(
             halves.append(Step(gap(here, step.values[1]), middle, step.end, (here, step.values[1])))
         pairs += [(probe.length * (step.end - step.start), step.jump) for step in halves]
         steps = halves
+
+
+def zoomed(
+    domain: AbstractDomain,
+    rng: np.random.Generator,
+    mu: Atoms,
+    values: Callable[[Atoms, np.ndarray], np.ndarray],
+    **stop: float,
+) -> Trail:
+    """Look at many queries in a ball, go where neighbours differ most, halve the ball, and so on.
+
+    Paths find jumps across surfaces; this finds jumps at points and lines too, which no path runs into by chance.
+    """
+    centre, radius, pairs = domain.middle, domain.diameter / 2, []
+    distances, jumps = [], []
+    while True:
+        x = domain.project(centre + radius * _ball(rng, ZOOM, domain.dim))
+        y = values(mu, x)
+        near = np.linalg.norm(x[:, None] - x, axis=2)
+        apart = np.linalg.norm(y[:, None] - y, axis=2)
+        pairs.append((2 * radius, float(apart.max())))
+        distances.append(2 * radius)
+        jumps.append(float(apart.max()))
+        i, j = divmod(int((apart / (near + 0.05 * radius)).argmax()), ZOOM)
+        if jumps[-1] <= stop["floor"] or distances[-1] <= stop["resolution"]:
+            ends = divmod(int(apart.argmax()), ZOOM)
+            last = Step(jumps[-1], 0.0, 1.0, (y[ends[0]], y[ends[1]]))
+            return Trail(_between(mu, *x[list(ends)]), np.array(distances), np.array(jumps), last, pairs)
+        # a domain need not be convex: the middle of two of its points is moved back into it
+        centre, radius = domain.project((x[i] + x[j]) / 2), radius / 2
+
+
+def _between(mu: Atoms, first: np.ndarray, last: np.ndarray) -> Probe:
+    def at(s: float) -> tuple[Atoms, np.ndarray]:
+        return mu, _line(first, last, s)
+
+    return Probe("queries close in", at, float(np.linalg.norm(last - first)), np.array([0.0, 1.0]))
+
+
+def _ball(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:
+    points = rng.normal(size=(n, dim))
+    return points / np.linalg.norm(points, axis=1, keepdims=True) * rng.uniform(size=(n, 1)) ** (1 / dim)
 
 
 def context_probes(domain: AbstractDomain, rng: np.random.Generator) -> Iterator[Probe]:
