@@ -52,7 +52,7 @@ class AbstractDomain(eqx.Module):
         """Ends of a segment in the domain through this point of it, in a random direction, as long as can be."""
 
     def toward(self, point: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        """The point next to `goal` that can be reached from `point` without leaving the domain."""
+        """The points next to `goal` that can be reached from `point` without leaving the domain, row by row."""
         return goal
 
     def admit(self, points: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -234,7 +234,7 @@ class FixedTimes(AbstractDomain):
         return tuple(np.append(end, time) for end in self.space.chord(rng, through[:-1]))  # pyright: ignore[reportReturnType]
 
     def toward(self, point: np.ndarray, goal: np.ndarray) -> np.ndarray:
-        return np.append(goal[:-1], point[-1])
+        return np.concatenate([goal[..., :-1], point[..., -1:]], axis=-1)
 
     def admit(self, points: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         points, weights = self.project(np.asarray(points)), np.asarray(weights)

@@ -80,7 +80,7 @@ class Continuity(eqx.Module):
         return f"{self.verdict}: no jump on {self.trials} paths, ratios up to {self.lipschitz:.3g}{more}"
 
 
-def continuity(f: Any, domain: AbstractDomain, key: Any, *, trials: Any = 24) -> Continuity:
+def continuity(f: Any, domain: Any, key: Any, *, trials: Any = 24) -> Continuity:
     """The modulus of continuity of the regular derivative of a black box f, and whether it is continuous at all.
 
     D̄f(mu, x, ψ) = ψ(G(mu, x)), so that on ψ with |ψ|, |∇ψ| ≤ R its modulus in the metric W_1 + |x − x'| + |ψ − ψ'| is

@@ -99,5 +99,5 @@ def prompts(n: Any, *, delta: Any = ALICE) -> Prompts:
         raise OptionError(
             got=f"n = {n}, delta = {size:g}", need="n ≥ 4 and 0 < delta < 1/2", do="Three words are near 0."
         )
-    both = [np.array([sign * size, *OTHERS, *[REST] * (n - 3)])[:, None] for sign in (1, -1)]
-    return Prompts(*both, 2 * size / n)
+    alice, elise = (np.array([sign * size, *OTHERS, *[REST] * (n - 3)])[:, None] for sign in (1, -1))
+    return Prompts(alice, elise, 2 * size / n)

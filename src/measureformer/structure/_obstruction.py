@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import numpy as np
 
 from measureformer.errors import TooManyAtomsError
-from measureformer.measures import Discrete
 from measureformer.structure.black_box import Atoms, atoms_of, w1
 from measureformer.transport._wasserstein import optimal_plan
 from measureformer.transport.plan import Atoms as Pair
@@ -25,7 +26,7 @@ class Obstruction(eqx.Module):
     """T(x_i), in the order of the atoms of mu."""
 
 
-def obstruction(mu: Discrete, nu: Discrete) -> Obstruction:
+def obstruction(mu: Any, nu: Any) -> Obstruction:
     """The smallest W_1 distance to nu that any push-forward T♯mu can reach: 0 iff mu can be pushed to nu.
 
     A lower value above 0 shows that no in-context map, continuous or not, takes mu to nu. On the line both values are
@@ -69,7 +70,7 @@ def _on_line(a: np.ndarray, y: np.ndarray, b: np.ndarray) -> tuple[float, np.nda
         """∫_0^u Q, exact: the quantile function is a staircase."""
         return np.interp(u, levels, integral)
 
-    def median(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    def median(start: Any, end: Any) -> Any:
         return y[np.clip(np.searchsorted(levels, (start + end) / 2, side="left") - 1, 0, len(y) - 1)]
 
     sets = np.arange(2**n)

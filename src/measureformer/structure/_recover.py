@@ -11,7 +11,6 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import OptionError, SupportError, TracedError
 from measureformer.maps.base import AbstractInContextMap, queries_of
-from measureformer.measures import Discrete
 from measureformer.numerics.arrays import finite, floats, on_device
 from measureformer.structure.black_box import Atoms, BlackBox, atoms_of
 from measureformer.structure.weights import below, binary_marks, carriers, linear_marks, tolerance
@@ -56,7 +55,7 @@ class Recovered(AbstractInContextMap):
         points = mu.points if x is None else x
         return self.read(atoms_of(mu), np.asarray(points, np.float64))
 
-    def estimate(self, mu: Discrete, x: Any) -> Recovery:
+    def estimate(self, mu: Any, x: Any) -> Recovery:
         """G(mu, x) for queries (m, d), and for each an estimate of its error.
 
         The value is read twice, with light atoms of mass ε and 8ε. If the error is of first order in ε or better, the
@@ -87,7 +86,7 @@ class Recovered(AbstractInContextMap):
             rows = missing[start : start + size]
             part, lost = self._marked(atoms, x[rows], on[rows], binary_marks(len(rows), eps), True)
             for row in lost:
-                part[row] = self._alone(atoms, x[rows[row]], on[rows[row]])
+                part[row] = self._alone(atoms, x[rows[row]], int(on[rows[row]]))
             out[rows] = part
         return out
 
@@ -96,7 +95,7 @@ class Recovered(AbstractInContextMap):
             return self.eps
         least = LIGHT if self.box.unit < 1e-10 else LIGHT_SINGLE
         # marks of neighbours differ by eps/count: more than weights are rounded by
-        rounding = 64 * count * float(tolerance(atoms.weights, self.box.unit).max())
+        rounding = 8 * count * float(tolerance(atoms.weights, self.box.unit).max())
         return max(least, rounding, self.box.least_mass)
 
     def _alone(self, atoms: Atoms, x: np.ndarray, on: int) -> np.ndarray:

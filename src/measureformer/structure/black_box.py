@@ -94,7 +94,7 @@ class BlackBox:
     ([[2.0]], 3.0, 1)
     """
 
-    def __init__(self, f: Callable[[Discrete], Discrete] | AbstractInContextMap) -> None:
+    def __init__(self, f: Any) -> None:
         self.f: Callable[[Discrete], Discrete] = f.push if isinstance(f, AbstractInContextMap) else f
         if not callable(f) and not isinstance(f, AbstractInContextMap):
             raise DtypeError(
@@ -118,7 +118,7 @@ class BlackBox:
 
     def __call__(self, mu: Discrete) -> Discrete:
         """f(mu), for a positive measure of any mass."""
-        return float(mu.mass) * self.image(atoms_of(mu)).measure()
+        return self.image(atoms_of(mu)).measure() * float(mu.mass)
 
     def out_dim(self, dim: int) -> int:
         """Dimension of images of measures on R^dim, as far as any have been seen."""

@@ -20,9 +20,8 @@ import jax
 import numpy as np
 
 from measureformer.errors import DerivativeError, OptionError, ShapeError
-from measureformer.maps import AbstractInContextMap, first_variation
+from measureformer.maps import first_variation
 from measureformer.maps.base import queries_of
-from measureformer.measures import Discrete
 from measureformer.numerics.arrays import finite, floats
 from measureformer.structure._recover import on_support
 from measureformer.structure.black_box import Atoms, BlackBox, atoms_of
@@ -54,9 +53,9 @@ class RegularDerivative(eqx.Module):
 
 def regular_derivative(
     f: Any,
-    mu: Discrete,
+    mu: Any,
     x: Any,
-    psi: Psi,
+    psi: Any,
     *,
     variant: Literal["positive", "probability"] = "positive",
     width: Any = None,
@@ -115,7 +114,7 @@ class Directional(NamedTuple):
     irregular: float
 
 
-def directional_derivative(G: AbstractInContextMap, mu: Discrete, x: Any, psi: Psi) -> Directional:
+def directional_derivative(G: Any, mu: Any, x: Any, psi: Any) -> Directional:
     """Both parts of the derivative of ⟨ψ, G(mu, ·)♯mu⟩ along δ_x, from the formula; ψ is written in JAX.
 
     Statement   regular: ψ(G(mu, x));  irregular: ∫ ∇ψ(G(mu, z)) · ∂_mu G(mu, z; x) dmu(z), for one softmax head with
@@ -156,7 +155,7 @@ class Flattened:
 
     def paired(self, nu: Atoms, eps: float, on_support: bool) -> tuple[float, float, float] | None:
         """⟨ψ_h, nu − f(mu)⟩/eps, what flattening changed, and rounding; None while atoms lie where ψ_h is not flat."""
-        away, nearest = self.tree.query(nu.points)
+        away, nearest = (np.asarray(found) for found in self.tree.query(nu.points))
         inside = away <= self.width / 2
         if nu.weights[~inside].sum() > eps * (1 + 1e-6) + 1e-14:
             return None
@@ -241,7 +240,7 @@ def _readings(
             return readings
     if not readings:
         raise DerivativeError(
-            got=f"atoms of f(mu + ε δ_x) further than {flat.width / 2:.2g} from those of f(mu) down to ε = {eps:.1g}",
+            got=f"atoms of f(mu + ε δ_x) further than {flat.width / 2:.2g} from those of f(mu) for ε down to 1e-16",
             need="a map that is continuous at mu, and keeps atoms together",
             do="mf.is_transformer(f, domain, key) says which of the two fails; a larger width allows larger moves.",
         )
@@ -258,8 +257,9 @@ def _extrapolated(readings: list[tuple[float, float, float, float]]) -> tuple[fl
     ]
     options: list[tuple[float, float, float]] = []
     for sequence, noisier in ((readings, 1.0), (limits, 2.0)):
-        for (_, before, *_), (eps, value, flattening, rounding) in pairwise(sequence):
-            options.append((abs(value - before) + flattening + noisier * rounding, value, eps))
+        for (_, before, flatter, _), (eps, value, flattening, rounding) in pairwise(sequence):
+            change = abs(value - before) + abs(flattening - flatter)
+            options.append((change + flattening + noisier * rounding, value, eps))
     error, value, eps = min(options)
     return value, error, eps
 

@@ -14,6 +14,8 @@ from measureformer.structure.weights import binary_weights
 
 GRID, BEAM = 9, 3
 """Points of a path that are looked at first, and intervals of it that are followed."""
+STAYS = 0.9
+"""Share of the difference three decades earlier that is left at a jump; a modulus 1/log(1/distance) keeps 0.7."""
 ZOOM = 64
 """Queries that are looked at together; they cost one evaluation of f."""
 
@@ -97,7 +99,7 @@ class Trail(NamedTuple):
         if self.jumps[-1] <= floor:
             return "settled"
         early = self.jumps[np.searchsorted(-self.distances, -1e3 * self.distances[-1])]
-        return "jump" if self.jumps[-1] >= 0.7 * early else "undecided"
+        return "jump" if self.jumps[-1] >= STAYS * early else "undecided"
 
 
 def followed(
@@ -211,8 +213,7 @@ def _ends(domain: AbstractDomain, rng: np.random.Generator) -> tuple[np.ndarray,
 def _moving(domain: AbstractDomain, rng: np.random.Generator, mu: Atoms) -> Probe:
     """All atoms move at once, and a query with them."""
     goal = domain.draw(rng, mu.n)
-    if domain.least > 1:
-        goal = np.stack([domain.toward(x, y) for x, y in zip(mu.points, goal, strict=True)])
+    goal = domain.toward(mu.points, goal)
     first, last = _ends(domain, rng)
     length = float(mu.weights @ np.linalg.norm(goal - mu.points, axis=1)) + float(np.linalg.norm(last - first))
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import equinox as eqx
 import numpy as np
 
+from measureformer.errors import DomainError
 from measureformer.measures import AbstractDomain, Discrete
 from measureformer.numerics.arrays import floats, positive_int
 from measureformer.numerics.random import generator
@@ -56,9 +57,7 @@ class SupportReport(eqx.Module):
         return f"not support preserving: {self.witness.explanation} (after {self.total} trials: {tried})"
 
 
-def is_support_preserving(
-    f: Any, domain: AbstractDomain, key: Any, *, trials: Any = 20, tol: Any = None
-) -> SupportReport:
+def is_support_preserving(f: Any, domain: Any, key: Any, *, trials: Any = 20, tol: Any = None) -> SupportReport:
     """Whether a black box f moves atoms without splitting or reweighting them, as far as a search can tell.
 
     Looks at random measures, at structured ones (Diracs, pairs, ties, clusters) and at measures that f stretches most,
@@ -101,7 +100,7 @@ def searched(
         # from where f spreads atoms most, a small step: splitting spreads
         stretch, mu = max(seen, key=lambda entry: entry[0])
         points = mu.points + 0.1 * domain.diameter * rng.normal(size=mu.points.shape) * rng.uniform() ** 3
-        near = admitted(domain, points, rng.permutation(mu.weights))
+        near = admitted(domain, domain.toward(mu.points, points), rng.permutation(mu.weights))
         counts["adversarial"] += 1
         witness = violation(box, near, tol)
         if witness is not None:
@@ -213,15 +212,23 @@ def _smallest(box: BlackBox, domain: AbstractDomain, found: SupportWitness, tol:
     mu = Atoms(np.asarray(found.mu.points), np.asarray(found.mu.weights))
     i = 0
     while mu.n > domain.least and i < min(mu.n, 16):
-        kept = np.arange(mu.n) != i
-        weights = binary_weights(mu.n - 1) if mu.n <= 13 and domain.least == 1 else mu.weights[kept]
-        fewer = admitted(domain, mu.points[kept], weights)
-        smaller = violation(box, fewer, tol) if fewer.n < mu.n else None
-        if smaller is None:
+        fewer = _without(domain, mu, i)
+        smaller = None if fewer is None else violation(box, fewer, tol)
+        if fewer is None or smaller is None:
             i += 1
         else:
             mu, found, i = fewer, smaller, 0
     return found
+
+
+def _without(domain: AbstractDomain, mu: Atoms, i: int) -> Atoms | None:
+    """The measure without atom i, with weights that tell sets of atoms apart; None if the domain needs the atom."""
+    kept = np.arange(mu.n) != i
+    weights = binary_weights(mu.n - 1) if mu.n <= 13 and domain.least == 1 else mu.weights[kept]
+    try:
+        return admitted(domain, mu.points[kept], weights)
+    except DomainError:
+        return None
 
 
 def _size(mu: Atoms) -> float:

@@ -99,7 +99,7 @@ class TransformerReport(eqx.Module):
         )
 
 
-def is_transformer(f: Any, domain: AbstractDomain, key: Any, *, trials: Any = 16) -> TransformerReport:
+def is_transformer(f: Any, domain: Any, key: Any, *, trials: Any = 16) -> TransformerReport:
     """Whether a black box f between measures on a compact domain is given by a continuous in-context map.
 
     First the hypothesis, that f is continuous in W_1; then whether it preserves support; then whether the regular

@@ -10,15 +10,17 @@ from jaxtyping import Array
 
 from measureformer.errors import DtypeError, OptionError, ShapeError
 from measureformer.maps import AbstractInContextMap
-from measureformer.measures import AbstractDomain, Discrete
+from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.measures.discrete import checked_points
 from measureformer.numerics.arrays import floats, on_device, positive_int
 from measureformer.numerics.random import generator
 from measureformer.structure._recover import recover
 from measureformer.structure.black_box import atoms_of
+from measureformer.structure.probes import require_domain
 
 LONGEST = 4096
+Law = Literal["order", "repetition", "separated"]
 
 
 class Repetition(NamedTuple):
@@ -104,10 +106,10 @@ class TokenMap:
         out = token_values(self.T, tokens)
         # the image keeps the weights of mu, not those of the prompt; copies that part company share them
         weights = np.repeat(atoms_of(mu).weights / repeated.counts, repeated.counts)
-        return float(mu.mass) * Discrete.weighted(out, weights).compact()
+        return Discrete.weighted(out, weights).compact() * float(mu.mass)
 
 
-def from_token_map(T: Callable[[Any], Any], *, longest: int = LONGEST) -> TokenMap:
+def from_token_map(T: Any, *, longest: int = LONGEST) -> TokenMap:
     """A map of token arrays, (n, d) ↦ (n, e) for every n, as a map between measures.
 
     The uniform measure of n tokens goes to that of their images. For other weights atoms are repeated, up to `longest`
@@ -153,7 +155,7 @@ def to_token_map(f: Any) -> Callable[[Any], Array]:
 class TokenWitness(NamedTuple):
     """Two prompts that stand for one measure, and their different images."""
 
-    kind: Literal["order", "repetition", "separated"]
+    kind: Law
     first: np.ndarray
     second: np.ndarray
     difference: float
@@ -167,7 +169,7 @@ class TokenReport(NamedTuple):
     trials: int
 
 
-def check_token_map(T: Callable[[Any], Any], domain: AbstractDomain, key: Any, *, trials: int = 20) -> TokenReport:
+def check_token_map(T: Any, domain: Any, key: Any, *, trials: int = 20) -> TokenReport:
     """Whether a token map is well defined on measures, as far as a search can tell.
 
     Three laws: the order of the tokens does not matter, repeating every token twice does not matter, and equal tokens
@@ -180,7 +182,7 @@ def check_token_map(T: Callable[[Any], Any], domain: AbstractDomain, key: Any, *
     >>> mf.structure.check_token_map(lambda X: X - X.sum(axis=0), box, key).witness.kind
     'repetition'
     """
-    rng = generator(key)
+    domain, rng = require_domain(domain), generator(key)
     trials = positive_int(trials, "trials")
     for trial in range(trials):
         X = domain.draw(rng, int(rng.integers(2, 9)))
@@ -188,11 +190,12 @@ def check_token_map(T: Callable[[Any], Any], domain: AbstractDomain, key: Any, *
         Y = token_values(T, X)
         size = 1e-9 * max(float(np.abs(Y).max()), 1e-300)
         order = rng.permutation(len(X))
-        for kind, other, expected in (
+        laws: tuple[tuple[Law, np.ndarray, np.ndarray], ...] = (
             ("separated", X, np.concatenate([Y[:-1], Y[:1]])),
             ("order", X[order], Y[order]),
             ("repetition", np.repeat(X, 2, axis=0), np.repeat(Y, 2, axis=0)),
-        ):
+        )
+        for kind, other, expected in laws:
             difference = float(np.abs(token_values(T, other) - expected).max())
             if not difference <= size:
                 return TokenReport(False, TokenWitness(kind, X, other, difference), trial + 1)

@@ -16,7 +16,7 @@ from measureformer.numerics.random import generator
 ATTEMPTS = 20
 
 
-def generic(mu: Discrete, eps: Any, key: Any) -> Discrete:
+def generic(mu: Any, eps: Any, key: Any) -> Discrete:
     """A measure next to mu whose sets of atoms all have different masses: weights moved off all subset-sum ties.
 
     Coincident atoms are joined first. The mass stays, and half the sum of all changes of weights is at most
