@@ -264,3 +264,11 @@ def test_admitted_measures_have_equal_mass_at_each_time() -> None:
     points, weights = domain.admit(domain.draw(rng, 7), rng.uniform(size=7))
     for time in (0.25, 0.5):
         assert weights[points[:, 1] == time].sum() == pytest.approx(0.5)
+
+
+def test_weights_that_tell_nothing_apart_accuse_nobody() -> None:
+    # two of many equal atoms clipped to the same corner: no mass is a clue any more
+    mu = large_measure(LINE, np.random.default_rng(0))
+    clipped = Atoms(mu.points[1:], np.append(mu.weights[1:-1], mu.weights[-1]))
+    clipped.weights[0] += mu.weights[0]
+    assert violation(BlackBox(push(np.sin)), clipped) is None
