@@ -13,6 +13,7 @@ _LIBRARY_REFUSES = {
     Literal["auto", "streaming"]: object,
     Literal["layer", "rms", "none"]: object,
     Literal["whole", "part"]: object,
+    Literal["positive", "probability"]: object,
     Literal["tsit5", "dopri8", "heun", "rk4", "euler"]: object,
     Literal["euler", "rk4", "tsit5"]: object,
     Literal["adam", "descent"]: object,

@@ -150,6 +150,18 @@ class TracedError(MeasureformerError, TypeError):
     """A function whose output shape depends on values was called under jit, grad or vmap."""
 
 
+class DomainError(MeasureformerError, ValueError):
+    """A set of points that is not compact or empty, or a measure that does not live on it."""
+
+
+class NotDeterministicError(MeasureformerError, ValueError):
+    """A black box gave two answers to the same question."""
+
+
+class SupportError(MeasureformerError, ArithmeticError):
+    """A map between measures does not keep atoms together, where something was to be read from them."""
+
+
 class OptionError(MeasureformerError, ValueError):
     """An option has a value outside the listed ones."""
 
