@@ -31,7 +31,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     points = rng.normal(size=(TOKENS, DIM)).astype(np.float32)
     identity = np.eye(DIM, dtype=np.float32)
-    # −x + attention: tokens contract slowly and stay finite
+    # tokens move slowly towards the middle and stay finite
     velocity = mf.Attention.head(identity / DIM**0.5, identity, -0.1 * identity)
     mu = mf.Discrete.uniform(points)
     query, log_weights = points / np.float32(DIM**0.5), np.asarray(mu.log_weights)

@@ -24,6 +24,7 @@ from measureformer import errors
 from measureformer.flows import _drive
 from measureformer.flows._fingerprint import fingerprint
 from measureformer.flows._saved import Folder
+from measureformer.flows._walk import AdaptiveWalk, EqualWalk
 
 DIM = 2
 TIMES = [0.0, 0.3, 0.31, 0.8, 1.0]
@@ -58,8 +59,8 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def interrupt(monkeypatch: pytest.MonkeyPatch, after: int, error: type[BaseException] = KeyboardInterrupt) -> None:
-    """Raise in the middle of the loop, after that many writes."""
+def interrupt(monkeypatch: pytest.MonkeyPatch, after: int, error: type[BaseException] = KeyboardInterrupt) -> list[Any]:
+    """Raise in the middle of the loop, after that many writes; returns what was written."""
     write, done = Folder.write, []
 
     def broken(folder: Folder, stand: Any, points: Any) -> None:
@@ -69,6 +70,21 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, after: int, error: type[BaseExcep
             raise error
 
     monkeypatch.setattr(Folder, "write", broken)
+    return done
+
+
+@pytest.fixture
+def stands(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Where every call of the compiled program began."""
+    seen: list[Any] = []
+    for walk in (AdaptiveWalk, EqualWalk):
+
+        def go(self: Any, stand: Any, budget: int, go: Any = walk.go) -> Any:
+            seen.append(stand)
+            return go(self, stand, budget)
+
+        monkeypatch.setattr(walk, "go", go)
+    return seen
 
 
 FLOWS: dict[str, dict[str, Any]] = {
@@ -100,9 +116,10 @@ def test_both_drivers_agree(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", ["tsit5", "layers", "rk4 with layers"])
 def test_an_interrupted_run_goes_on_with_the_same_bits(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: list[int]
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: list[int], stands: list[Any]
 ) -> None:
-    # kills: a resumed controller that has forgotten its step or its errors, a stage that is computed again
+    # the bits kill a run that chooses its next step anew, or lost points; a velocity that is computed again, and errors
+    # that are forgotten (this control does not look at old ones), change no bit: so the states are compared as well
     given, options = arguments(case)
     whole = mf.flow(*given, **options, save=tmp_path / "whole")
     writes = len(written)
@@ -110,12 +127,15 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(
     for after in range(1, writes, max(1, writes // 4)):
         folder = tmp_path / f"after {after}"
         with monkeypatch.context() as patch:
-            interrupt(patch, after)
+            kept = interrupt(patch, after)
             with pytest.raises(KeyboardInterrupt, match=f"saved in .*after {after}: the same call goes on"):
                 mf.flow(*given, **options, save=folder)
         written.clear()
+        stands.clear()
         again = mf.flow(*given, **options, save=folder)
         assert len(written) < writes  # it did not begin anew
+        assert stands[0][1:] == kept[-1][1:]
+        jax.tree.map(np.testing.assert_array_equal, stands[0].state, kept[-1].state)
         np.testing.assert_array_equal(again.points, whole.points)
 
 
