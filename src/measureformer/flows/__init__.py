@@ -8,9 +8,9 @@ from measureformer.flows._gaussian import castin25_covariance as castin25_covari
 from measureformer.flows._gaussian import castin25_stationary_rank as castin25_stationary_rank
 from measureformer.flows._gaussian import gaussian_flow as gaussian_flow
 from measureformer.flows._gaussian import moment_rates as moment_rates
-from measureformer.flows._load import load_flow as load_flow
 from measureformer.flows._grid import GridFlow as GridFlow
 from measureformer.flows._grid import grid_flow as grid_flow
+from measureformer.flows._load import load_flow as load_flow
 from measureformer.flows._map import FlowMap as FlowMap
 from measureformer.flows._mean_field import MeanField as MeanField
 from measureformer.flows._mean_field import PairCovariance as PairCovariance

@@ -21,7 +21,7 @@ from measureformer.errors import (
     StepLimitError,
 )
 from measureformer.flows._map import alike
-from measureformer.flows._solve import checked_times
+from measureformer.flows._plan import checked_times
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
