@@ -79,7 +79,7 @@ class TimeError(MeasureformerError, ValueError):
 class FlowError(MeasureformerError, ArithmeticError):
     """A flow ended before its last time; `last` is the pair (time, measure) of the last state that is valid."""
 
-    def __init__(self, *, got: str, need: str, do: str, last: tuple[float, Any] | None = None) -> None:
+    def __init__(self, *, got: str, need: str, do: str, last: Any = None) -> None:
         super().__init__(got=got, need=need, do=do)
         self.last = last
 
@@ -99,23 +99,8 @@ class StepLimitError(FlowError):
     """An adaptive solver used all the steps it may take before the last time."""
 
 
-class TrainingError(MeasureformerError, ArithmeticError):
-    """The loss stopped being finite; `last` are the last layers with a finite one."""
-
-    def __init__(self, *, got: str, need: str, do: str, last: Any = None) -> None:
-        super().__init__(got=got, need=need, do=do)
-        self.last = last
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_training, (self.got, self.need, self.do, self.last)
-
-
-def _rebuild_training(got: str, need: str, do: str, last: Any) -> TrainingError:
-    return TrainingError(got=got, need=need, do=do, last=last)
-
-
-class CheckpointError(MeasureformerError, ValueError):
-    """A folder of saved states holds those of another problem, or files that are damaged."""
+class TrainingError(FlowError):
+    """The loss of a flow in training stopped being finite; `last` are the last layers with a finite one."""
 
 
 class BoxError(FlowError):
@@ -195,11 +180,11 @@ class ClaimRunError(MeasureformerError, RuntimeError):
 
 
 class OutputError(MeasureformerError, OSError):
-    """A file of the atlas, or of a saved flow, could not be written."""
+    """A file of the atlas, or of a saved run, could not be written."""
 
 
-class SavedFlowError(MeasureformerError, ValueError):
-    """A folder holds no saved flow, a damaged one, or another than the one that is to go on."""
+class SavedRunError(MeasureformerError, ValueError):
+    """A folder holds no saved run, a damaged one, or another than the one that is to go on."""
 
 
 class MeshError(MeasureformerError, ValueError):

@@ -343,16 +343,16 @@ def test_a_folder_of_another_problem_is_refused(tmp_path: Path) -> None:
         {"key": jax.random.key(1)},
         {"training": Training(steps=5, solver="euler", depth=2)},
     ):
-        with pytest.raises(errors.CheckpointError, match="another training"):
+        with pytest.raises(errors.SavedRunError, match="another training"):
             run(**change)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     state = tmp_path / "state.safetensors"
     for damage in (state.read_bytes()[:-5], b"", b"nonsense" * 40):
         state.write_bytes(damage)
-        with pytest.raises(errors.CheckpointError, match=r"state\.safetensors"):
+        with pytest.raises(errors.SavedRunError, match=r"state\.safetensors"):
             run()
     (tmp_path / "problem.json").write_text("[")
-    with pytest.raises(errors.CheckpointError, match=r"problem\.json"):
+    with pytest.raises(errors.SavedRunError, match=r"problem\.json"):
         run()
 
 

@@ -147,7 +147,7 @@ def test_what_was_reached_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.M
             with pytest.raises(MemoryError):
                 mf.flow(head(), cloud(), TIMES, save=tmp_path / "run")
         if written[-1] == 0:
-            with pytest.raises(errors.SavedFlowError, match="not come to its second time"):
+            with pytest.raises(errors.SavedRunError, match="not come to its second time"):
                 mf.flows.load_flow(tmp_path / "run")
     part = mf.flows.load_flow(tmp_path / "run")
     assert part.times.tolist() == TIMES[: written[-1] + 1] != TIMES
@@ -292,13 +292,13 @@ OTHERS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
 def test_another_flow_is_refused(case: str, good: Path) -> None:
     given, options, words = OTHERS[case]
     before = {path.name: path.read_bytes() for path in good.iterdir()}
-    with pytest.raises(errors.SavedFlowError, match=f"holds the flow of .*{words}"):
+    with pytest.raises(errors.SavedRunError, match=f"holds the flow of .*{words}"):
         mf.flow(*given, **options, save=good)
     assert before == {path.name: path.read_bytes() for path in good.iterdir()}
 
 
 def test_another_velocity_is_refused_when_loading(good: Path) -> None:
-    with pytest.raises(errors.SavedFlowError, match="another velocity"):
+    with pytest.raises(errors.SavedRunError, match="another velocity"):
         mf.flows.load_flow(good, head(1))
 
 
@@ -355,7 +355,7 @@ def test_damaged_folders_are_refused(case: str, good: Path, tmp_path: Path) -> N
         (tmp_path / path.name).write_bytes(path.read_bytes())
     damage(tmp_path)
     for act in (lambda: mf.flows.load_flow(tmp_path), lambda: mf.flow(head(), cloud(), [0.0, 0.5, 1.0], save=tmp_path)):
-        with pytest.raises(errors.SavedFlowError, match=words):
+        with pytest.raises(errors.SavedRunError, match=words):
             act()
 
 
@@ -371,7 +371,7 @@ def test_counts_that_cannot_be_are_refused(tmp_path: Path) -> None:
         ("equal", {"solver": "euler", "steps": 2}, [1, 0, 0, 0]),
     ):
         changed(tmp_path / name, "state", counts=np.array(counts))
-        with pytest.raises(errors.SavedFlowError, match=f"counts {', '.join(map(str, counts))}"):
+        with pytest.raises(errors.SavedRunError, match=f"counts {', '.join(map(str, counts))}"):
             mf.flow(head(), cloud(), [0.0, 0.5, 1.0], **options, save=tmp_path / name)
 
 
@@ -385,11 +385,11 @@ def test_measures_that_are_damaged_are_refused_when_loading(good: Path, tmp_path
     ):
         (tmp_path / "initial.safetensors").write_bytes((good / "initial.safetensors").read_bytes())
         changed(tmp_path, "initial", **arrays)
-        with pytest.raises(errors.SavedFlowError, match=words):
+        with pytest.raises(errors.SavedRunError, match=words):
             mf.flows.load_flow(tmp_path)
     (tmp_path / "initial.safetensors").write_bytes((good / "initial.safetensors").read_bytes())
     changed_json(tmp_path, times=[1.0, 0.5, 0.0])
-    with pytest.raises(errors.SavedFlowError, match="of no flow"):
+    with pytest.raises(errors.SavedRunError, match="of no flow"):
         mf.flows.load_flow(tmp_path)
 
 
@@ -399,12 +399,12 @@ def test_places_that_are_no_folder_are_refused(tmp_path: Path) -> None:
         lambda: mf.flows.load_flow(tmp_path / "file"),
         lambda: mf.flow(head(), cloud(), [0.0, 1.0], save=tmp_path / "file"),
     ):
-        with pytest.raises(errors.SavedFlowError, match="file, which is a file; need a folder"):
+        with pytest.raises(errors.SavedRunError, match="file, which is a file; need a folder"):
             act()
     with pytest.raises(errors.OutputError, match="Name another folder with save"):
         mf.flow(head(), cloud(), [0.0, 1.0], save=tmp_path / "file" / "below")
     for empty in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(errors.SavedFlowError, match=r"no flow\.json"):
+        with pytest.raises(errors.SavedRunError, match=r"no flow\.json"):
             mf.flows.load_flow(empty)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.errors import MeasureformerError, SavedFlowError
+from measureformer.errors import MeasureformerError, SavedRunError
 from measureformer.flows._fingerprint import fingerprint
 from measureformer.flows._flow import Trajectory, checked_layers
 from measureformer.flows._integrate import Settings
@@ -31,14 +31,14 @@ def load_flow(folder: Any, velocity: Any = None) -> Trajectory:
     """
     saved = Folder.at(folder)
     if saved is None:
-        raise SavedFlowError(
+        raise SavedRunError(
             got=f"{Path(folder)}, in which there is no flow.json",
             need="a folder that mf.flow has written",
             do="Pass what was passed as save.",
         )
     about, initial, reached = saved.about, saved.initial(), saved.reached()
     if reached == 0:
-        raise SavedFlowError(
+        raise SavedRunError(
             got=f"{saved.path}, a run that has not come to its second time yet",
             need="points at two times",
             do="Wait, or pass the folder to mf.flow as save to go on.",
@@ -46,7 +46,7 @@ def load_flow(folder: Any, velocity: Any = None) -> Trajectory:
     try:
         plan = planned(checked_times(about["times"]), about["layers"], about["steps"]).cut(reached)
     except (MeasureformerError, ArithmeticError) as error:
-        raise SavedFlowError(
+        raise SavedRunError(
             got=f"{saved.path}, whose flow.json is of no flow ({error})",
             need="a folder that mf.flow has written",
             do="Run the flow again, into a new folder.",

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from measureformer.errors import SavedFlowError
+from measureformer.errors import SavedRunError
 from measureformer.files import write_atomically
 from measureformer.flows._integrate import SOLVERS
 from measureformer.flows._walk import Stand
@@ -96,8 +96,8 @@ class Folder:
             if self.about[name] != about[name]:
                 raise self.other(name)
 
-    def other(self, what: str) -> SavedFlowError:
-        return SavedFlowError(
+    def other(self, what: str) -> SavedRunError:
+        return SavedRunError(
             got=f"{self.path}, which holds the flow of {'other' if what.endswith('s') else 'another'} {what}",
             need="the folder of the same flow, or a new one",
             do="Name another folder, or delete this one.",
@@ -215,9 +215,9 @@ def _array(file: Path, arrays: Any, name: str, shape: Any, dtype: Any, *, read: 
     return array
 
 
-def _damaged(file: Path, what: str) -> SavedFlowError:
+def _damaged(file: Path, what: str) -> SavedRunError:
     return _refused(file, what, "a file that mf.flow has written", "Run the flow again, into a new folder.")
 
 
-def _refused(path: Path, what: str, need: str, do: str) -> SavedFlowError:
-    return SavedFlowError(got=f"{path}, which {what}", need=need, do=do)
+def _refused(path: Path, what: str, need: str, do: str) -> SavedRunError:
+    return SavedRunError(got=f"{path}, which {what}", need=need, do=do)

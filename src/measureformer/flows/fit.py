@@ -19,9 +19,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import (
-    CheckpointError,
     DimensionMismatchError,
     DtypeError,
+    SavedRunError,
     ShapeError,
     TrainingError,
 )
@@ -304,7 +304,7 @@ class _Folder(NamedTuple):
             write_atomically(file, text.encode())
         elif (found := _read_json(file)) != about:
             differing = sorted(name for name in {*about, *found} if about.get(name) != found.get(name))
-            raise CheckpointError(
+            raise SavedRunError(
                 got=f"{path}, which holds another training (other {', '.join(differing)})",
                 need="a new folder, or one of the same data, key and settings",
                 do="Choose another folder, or delete this one.",
@@ -361,8 +361,8 @@ def _read_json(file: Path) -> dict[str, Any]:
     return cast(dict[str, Any], body)
 
 
-def _damaged(file: Path, what: str) -> CheckpointError:
-    return CheckpointError(
+def _damaged(file: Path, what: str) -> SavedRunError:
+    return SavedRunError(
         got=f"{file}, which {what}", need="the files of an earlier training", do="Delete the folder, or choose another."
     )
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from measureformer.errors import OptionError, OutputError
+from measureformer.errors import OptionError
 from measureformer.files import write_atomically
 from measureformer.flows._plan import checked_times
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key, scalar, shaped
@@ -242,7 +242,7 @@ class _Parts:
             return
         about, text = folder / "sweep.json", json.dumps(sweep.about(), indent=1) + "\n"
         if about.exists() and about.read_text(encoding="utf-8") != text:
-            raise OutputError(
+            raise SavedRunError(
                 got=f"the folder {folder}, which holds the parts of another sweep",
                 need="an empty folder, or that of the same key, betas, times and ensemble",
                 do="Choose another folder, or delete this one.",
