@@ -71,11 +71,11 @@ def test_softmax_attention_follows_the_gaussian_flow_at_second_order() -> None:
 
 
 def test_particles_and_cells_agree_in_wasserstein() -> None:
-    # two bumps, no closed form: 2000 quantiles as particles. Atoms at centres alone are h/4 away from the density
+    # two bumps, no closed form: 1000 quantiles as particles. Atoms at centres alone are h/4 away from the density
     G, t, cells = mf.Attention.head([[1.0]], [[0.5]], [[-1.0]]), 0.8, 256
     one, two = normal_density(-1.5, 0.2), normal_density(1.0, 0.4)
     flow = mf.flows.grid_flow(G, lambda x: (one(x) + two(x)) / 2, BOX, [0.0, t], cells=cells)
-    atoms = mf.Gaussian([-1.5], [[0.2]]).discretize(1000) + mf.Gaussian([1.0], [[0.4]]).discretize(1000)
+    atoms = mf.Gaussian([-1.5], [[0.2]]).discretize(500) + mf.Gaussian([1.0], [[0.4]]).discretize(500)
     particles = mf.flow(G, 0.5 * atoms, [0.0, t])
     width = 14 / cells
     gap = float(mf.wasserstein(flow.measures[-1].normalized(), particles.measures[-1].normalized(), 1))

@@ -93,7 +93,7 @@ def grid_flow(velocity: Any, density: Any, box: Any, times: Any, *, cells: Any =
     >>> import numpy as np, measureformer as mf
     >>> bump = lambda x: np.exp(-(x[:, 0] ** 2) / 2) / np.sqrt(2 * np.pi)
     >>> found = mf.flows.grid_flow(mf.Linear([[-1.0]]), bump, [(-8, 8)], [0.0, 1.0])
-    >>> variance = found.measures[-1].covariance()[0, 0]                   # e^{-2} = 0.1353…, up to O(h²)
+    >>> variance = float(found.measures[-1].covariance()[0, 0])             # e^{-2} = 0.1353…, up to O(h²)
     >>> 0.135 < variance < 0.140, bool(found.lost[-1] < 1e-12)
     (True, True)
     """
@@ -209,7 +209,7 @@ class _State(NamedTuple):
     before: Array
     """What the masses were before the stage."""
     lost: Array
-    count: Array
+    steps: Array
     second: Array
     """Whether the stage that comes next is the second one of a step."""
 
@@ -232,13 +232,13 @@ def _solved(G: AbstractInContextMap, grid: _Grid, masses: Array, start: Any, tim
             masses=jnp.where(state.second, (state.before + moved) / 2, moved),
             before=state.masses,
             lost=state.lost + left / 2,
-            count=state.count + state.second,
+            steps=state.steps + state.second,
             second=~state.second,
         )
 
     def until(state: _State, end: Array) -> tuple[Any, Any]:
         def going(state: _State) -> Array:
-            return state.second | ((state.t < end) & (state.count < LIMIT))
+            return state.second | ((state.t < end) & (state.steps < LIMIT))
 
         state = jax.lax.while_loop(going, lambda state: stage(end, state), state)
         return state, (state.t, state.masses, state.lost)
@@ -246,7 +246,7 @@ def _solved(G: AbstractInContextMap, grid: _Grid, masses: Array, start: Any, tim
     zero, no = jnp.zeros((), masses.dtype), jnp.zeros((), bool)
     state = _State(jnp.asarray(start, masses.dtype), zero, masses, masses, zero, jnp.zeros((), int), no)
     state, found = jax.lax.scan(until, state, times)
-    return *found, state.count
+    return *found, state.steps
 
 
 def _speeds(G: AbstractInContextMap, grid: _Grid, masses: Array) -> list[Array]:
