@@ -223,7 +223,7 @@ def _solved(G: AbstractInContextMap, grid: _Grid, masses: Array, start: Any, tim
         speeds = _speeds(G, grid, state.masses)
         fastest = sum(jnp.max(jnp.abs(v)) for v in speeds)
         dt = jnp.where(state.second, state.dt, jnp.minimum(COURANT / fastest, end - state.t))
-        moved, left = _moved(state.masses, speeds, dt)
+        moved, left = moved_masses(state.masses, speeds, dt)
         # without rounding of t: the last step ends at the end
         t = jnp.where(dt < end - state.t, state.t + dt, jnp.where(jnp.isfinite(dt), end, jnp.nan))
         return _State(
@@ -264,7 +264,7 @@ def _faces(cells: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return tuple(n + (a == axis) for a, n in enumerate(cells))
 
 
-def _moved(masses: Array, speeds: list[Array], dt: Array) -> tuple[Array, Array]:
+def moved_masses(masses: Array, speeds: list[Array], dt: Array) -> tuple[Array, Array]:
     """Masses after a step of Euler's method, and what has left the box in it."""
     fluxes = [_fluxes(masses, dt * v, axis) for axis, v in enumerate(speeds)]
     given = sum(_upper(jnp.maximum(f, 0), a) + _lower(jnp.maximum(-f, 0), a) for a, f in enumerate(fluxes))
