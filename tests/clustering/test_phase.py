@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import measureformer as mf
-from measureformer.errors import DtypeError, OptionError, OutputError
+from measureformer.errors import DtypeError, OptionError, SavedRunError
 from measureformer.flows import phase
 
 KEY = jax.random.key(3)
@@ -95,7 +95,7 @@ def test_parts_are_kept_and_used_again(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_folder_belongs_to_one_sweep(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(json.dumps({"n": 3}))
-    with pytest.raises(OutputError, match="another sweep"):
+    with pytest.raises(SavedRunError, match="another sweep"):
         mf.flows.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW, folder=tmp_path)
 
 

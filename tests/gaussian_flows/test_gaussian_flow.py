@@ -343,7 +343,7 @@ def test_precision_and_compilation() -> None:
 REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "one time": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), [0.0]), TimeError, "at least two"),
     "times back": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), [0, 2, 1]), TimeError, "later than"),
-    "a number": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), 1.0), ShapeError, "axes"),
+    "a number": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), 1.0), ShapeError, "one axis"),
     "a mixture": (
         lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]) + mf.Gaussian([1.0], [[1.0]]), [0, 1]),
         NoClosedFormError,

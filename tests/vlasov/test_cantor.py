@@ -21,7 +21,7 @@ def test_transforms_are_finite_products(level: int) -> None:
 
 
 def test_levels_approach_each_other_as_they_should() -> None:
-    # atoms of level k + j lie in the intervals of level k: W_1 = 3^{-k} (1 − 9^{-…})/3, from E|C − 1/2| = 1/3
+    # a Cantor measure of size 3^{-k} around each atom of level k, and E|C − 1/2| = 1/3
     limit = mf.Discrete.cantor(14)
     for level in (2, 5):
         assert float(mf.wasserstein(mf.Discrete.cantor(level), limit, 1)) == pytest.approx(3.0**-level / 3, rel=1e-6)

@@ -93,7 +93,7 @@ def grid_flow(velocity: Any, density: Any, box: Any, times: Any, *, cells: Any =
     >>> import numpy as np, measureformer as mf
     >>> bump = lambda x: np.exp(-(x[:, 0] ** 2) / 2) / np.sqrt(2 * np.pi)
     >>> found = mf.flows.grid_flow(mf.Linear([[-1.0]]), bump, [(-8, 8)], [0.0, 1.0])
-    >>> variance = found.measures[-1].covariance()[0, 0]                   # e^{-2} = 0.1353…, up to O(h²)
+    >>> variance = float(found.measures[-1].covariance()[0, 0])             # e^{-2} = 0.1353…, up to O(h²)
     >>> 0.135 < variance < 0.140, bool(found.lost[-1] < 1e-12)
     (True, True)
     """
@@ -209,7 +209,7 @@ class _State(NamedTuple):
     before: Array
     """What the masses were before the stage."""
     lost: Array
-    count: Array
+    steps: Array
     second: Array
     """Whether the stage that comes next is the second one of a step."""
 
@@ -223,7 +223,7 @@ def _solved(G: AbstractInContextMap, grid: _Grid, masses: Array, start: Any, tim
         speeds = _speeds(G, grid, state.masses)
         fastest = sum(jnp.max(jnp.abs(v)) for v in speeds)
         dt = jnp.where(state.second, state.dt, jnp.minimum(COURANT / fastest, end - state.t))
-        moved, left = _moved(state.masses, speeds, dt)
+        moved, left = moved_masses(state.masses, speeds, dt)
         # without rounding of t: the last step ends at the end
         t = jnp.where(dt < end - state.t, state.t + dt, jnp.where(jnp.isfinite(dt), end, jnp.nan))
         return _State(
@@ -232,13 +232,13 @@ def _solved(G: AbstractInContextMap, grid: _Grid, masses: Array, start: Any, tim
             masses=jnp.where(state.second, (state.before + moved) / 2, moved),
             before=state.masses,
             lost=state.lost + left / 2,
-            count=state.count + state.second,
+            steps=state.steps + state.second,
             second=~state.second,
         )
 
     def until(state: _State, end: Array) -> tuple[Any, Any]:
         def going(state: _State) -> Array:
-            return state.second | ((state.t < end) & (state.count < LIMIT))
+            return state.second | ((state.t < end) & (state.steps < LIMIT))
 
         state = jax.lax.while_loop(going, lambda state: stage(end, state), state)
         return state, (state.t, state.masses, state.lost)
@@ -246,7 +246,7 @@ def _solved(G: AbstractInContextMap, grid: _Grid, masses: Array, start: Any, tim
     zero, no = jnp.zeros((), masses.dtype), jnp.zeros((), bool)
     state = _State(jnp.asarray(start, masses.dtype), zero, masses, masses, zero, jnp.zeros((), int), no)
     state, found = jax.lax.scan(until, state, times)
-    return *found, state.count
+    return *found, state.steps
 
 
 def _speeds(G: AbstractInContextMap, grid: _Grid, masses: Array) -> list[Array]:
@@ -264,7 +264,7 @@ def _faces(cells: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return tuple(n + (a == axis) for a, n in enumerate(cells))
 
 
-def _moved(masses: Array, speeds: list[Array], dt: Array) -> tuple[Array, Array]:
+def moved_masses(masses: Array, speeds: list[Array], dt: Array) -> tuple[Array, Array]:
     """Masses after a step of Euler's method, and what has left the box in it."""
     fluxes = [_fluxes(masses, dt * v, axis) for axis, v in enumerate(speeds)]
     given = sum(_upper(jnp.maximum(f, 0), a) + _lower(jnp.maximum(-f, 0), a) for a, f in enumerate(fluxes))

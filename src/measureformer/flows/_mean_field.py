@@ -66,7 +66,7 @@ def mean_field(
     >>> law = mf.Gaussian([0.0], [[1.0]])
     >>> study = mf.flows.mean_field(lambda mu: mu.mean(), law, jax.random.key(0), exact=[0.0])
     >>> low, high = study.order_interval
-    >>> low < -0.5 < high, study.interval[0, 0] < 1 / 8 < study.interval[0, 1]
+    >>> low < -0.5 < high, abs(float(study.errors[0]) * 8 - 1) < 0.4                        # the error is 1/√N
     (True, True)
     """
     sizes, repetitions = _checked(law, sizes, repetitions)
@@ -122,7 +122,7 @@ def pair_covariance(
     >>> import jax, measureformer as mf
     >>> law, pull = mf.Gaussian([0.0], [[1.0]]), mf.flows.Interaction(lambda x, y: y)     # v[mu](x) = mean of mu
     >>> found = mf.flows.pair_covariance(mf.Residual(pull), lambda x: x[:, 0], law, jax.random.key(0))
-    >>> abs(found.covariances[0] - 3 / 8) < 5 * found.standard_errors[0]                  # (2² − 1)/N
+    >>> bool(abs(found.covariances[0] - 3 / 8) < 5 * found.standard_errors[0])            # (2² − 1)/N
     True
     """
     if not isinstance(T, AbstractInContextMap):

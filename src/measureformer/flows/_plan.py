@@ -8,8 +8,8 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from measureformer.errors import OptionError, TimeError, TracedError
-from measureformer.numerics.arrays import finite, floats, is_traced, shaped
+from measureformer.errors import OptionError, ShapeError, TimeError, TracedError
+from measureformer.numerics.arrays import finite, floats, is_traced
 
 
 class Plan(eqx.Module):
@@ -66,7 +66,13 @@ class Plan(eqx.Module):
 
 def checked_times(times: Any) -> np.ndarray:
     """Times of a flow as a NumPy array (t,), strictly increasing; the first is that of the given measure."""
-    moments = shaped(floats(times, "times"), "times", "t")
+    moments = floats(times, "times")
+    if moments.ndim != 1:
+        raise ShapeError(
+            got=f"times of shape {moments.shape}",
+            need="one axis: the time of the given measure, and later ones",
+            do="To flow until T pass [0.0, T].",
+        )
     if is_traced(moments):
         raise TracedError(
             got="traced times",

@@ -76,7 +76,7 @@ def push_density(T: Any, log_density: Callable[[Any], Any], mu: Any, y: Any, *, 
         np.asarray(part)[: len(starts) * count].reshape(len(starts), count, *part.shape[1:])
         for part in at_once(_inverted, *program)
     )
-    x, residuals, signs, logs = _chosen(np.asarray(y), *found, max(tol, 1e3 * float(np.finfo(dtype).eps)))
+    x, residuals, signs, logs = _chosen(np.asarray(y), tuple(found), max(tol, 1e3 * float(np.finfo(dtype).eps)))
     refuse_folds(np.asarray(y), signs)
     values = np.asarray(shaped(floats(log_density(on_device(x)), "log_density(x)"), "log_density(x)", "m"), dtype)
     return PushedDensity(*map(on_device, (values - logs, x, residuals)))
@@ -90,7 +90,7 @@ class _State(NamedTuple):
     jacobian: Array
     tried: Array
     length: Array
-    count: Array
+    tries: Array
 
 
 @eqx.filter_jit
@@ -112,12 +112,12 @@ def _inverted(T: AbstractInContextMap, mu: Any, y: Array, starts: Array) -> tupl
         # where a step was too long, the same one is tried again, shorter
         length = jnp.where(better, jnp.minimum(1, 2 * state.length), state.length / 4)
         step = jnp.linalg.solve(jacobian, jnp.where(jnp.isfinite(gap), gap, 0)[:, :, None])[:, :, 0]
-        return _State(x, gap, jacobian, x - length[:, None] * step, length, state.count + 1)
+        return _State(x, gap, jacobian, x - length[:, None] * step, length, state.tries + 1)
 
     def going(state: _State) -> Array:
         rounding = 64 * jnp.finfo(y.dtype).eps * (_sizes(state.x) + _sizes(y))
         far = (_sizes(state.tried - state.x) > rounding) & (state.length > 1e-9)
-        return (state.count == 0) | (jnp.any(far) & (state.count < TRIES))
+        return (state.tries == 0) | (jnp.any(far) & (state.tries < TRIES))
 
     rows, d = y.shape
     unknown = jnp.full((rows, d), jnp.inf, y.dtype), jnp.broadcast_to(jnp.eye(d, dtype=y.dtype), (rows, d, d))
@@ -140,10 +140,9 @@ def _starts(mu: Any, y: np.ndarray) -> np.ndarray:
     return np.stack([y, center + beyond, center - beyond])
 
 
-def _chosen(
-    y: np.ndarray, x: np.ndarray, residuals: np.ndarray, signs: np.ndarray, logs: np.ndarray, tol: float
-) -> tuple[np.ndarray, ...]:
+def _chosen(y: np.ndarray, found: tuple[np.ndarray, ...], tol: float) -> tuple[np.ndarray, ...]:
     """For each point the preimage with the least residual; refused if there is none, or if there are two."""
+    x, residuals, signs, logs = found
     allowed = tol * np.maximum(1, np.linalg.norm(y, axis=1))
     residuals = np.where(np.isfinite(residuals), residuals, np.inf)
     best, rows = residuals.argmin(axis=0), np.arange(len(y))

@@ -68,7 +68,7 @@ def weak_residual(traj: Any, velocity: Any = None, *, tests: Any = None) -> Weak
     >>> G, mu = mf.Linear([[0.0, 1.0], [-1.0, 0.0]]), mf.Discrete.uniform([[1.0, 0.0], [0.0, 0.5]])
     >>> traj = mf.flow(G, mu, np.linspace(0, 1, 21), rtol=1e-9, atol=1e-9)
     >>> good, bad = mf.flows.weak_residual(traj), mf.flows.weak_residual(traj, 1.01 * G)
-    >>> good.relative < 1e-6, good.quadrature < 1e-4, 0.005 < bad.relative < 0.015
+    >>> good.relative < 1e-4, good.quadrature < 1e-3, 0.005 < bad.relative < 0.015
     (True, True, True)
     """
     times, measures, G = _parts(traj, velocity)

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from measureformer.errors import OptionError
+from measureformer.errors import OptionError, SavedRunError
 from measureformer.files import write_atomically
 from measureformer.flows._plan import checked_times
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key, scalar, shaped

@@ -77,7 +77,7 @@ class Discrete(AbstractAtomic):
         Ref         billingsley1999, Section 1.
 
         >>> import measureformer as mf
-        >>> mf.Discrete.cantor(2).points.round(4).ravel().tolist()
+        >>> [round(float(x), 4) for x in mf.Discrete.cantor(2).points[:, 0]]
         [0.0556, 0.2778, 0.7222, 0.9444]
         """
         level = positive_int(level, "level")

@@ -17,7 +17,7 @@ from measureformer._claims.base import Claim
 from measureformer.flows import PairCovariance, pair_covariance
 from measureformer.maps import Attention, Residual
 from measureformer.measures import Discrete, Gaussian
-from measureformer.numerics.arrays import scalar
+from measureformer.numerics.arrays import on_device, scalar
 from measureformer.result import Check, Figure, Outcome, Series
 
 
@@ -63,7 +63,7 @@ def _cached(entropy: tuple[int, ...], config: Config, shift: float) -> PairCovar
     layer = Residual(Attention.head([[1.0, 0.3], [-0.2, 0.8]], np.eye(2), np.eye(2)), config.time / config.layers)
     net = reduce(matmul, [layer] * config.layers)
     start = _Shifted(law, scalar(shift, "shift"))
-    key = jax.random.wrap_key_data(np.array(entropy, np.uint32))
+    key = jax.random.wrap_key_data(on_device(np.array(entropy, np.uint32)))
     return pair_covariance(net, _psi, start, key, sizes=_sizes(config), repetitions=config.repetitions)
 
 

@@ -57,7 +57,7 @@ def _value(mu: Discrete, b: float) -> float:
 
 def _errors(key: Any, config: Config, *, blocks: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Numbers of tokens, and how far attention is from its value on the limit, for each kind of prompt."""
-    rng, b, sizes = generator(key), config.b, 2 ** np.arange(3, 3 + config.levels)
+    rng, b, sizes = generator(key), config.b, [2**level for level in range(3, 3 + config.levels)]
     transforms = _transforms(b)
     exact = [slope / value for value, slope in transforms]
     sums = [sum(share * pair[i] for share, pair in zip(SHARES, transforms, strict=True)) for i in (0, 1)]
@@ -78,7 +78,7 @@ def _errors(key: Any, config: Config, *, blocks: bool) -> tuple[np.ndarray, dict
         "Cantor measure": [abs(_value(Discrete.cantor(int(math.log2(n))), b) - exact[2]) for n in sizes],
         "sum of three kinds": [abs(_value(mixture(n), b) - sums[1] / sums[0]) for n in sizes],
     }
-    return sizes, {name: np.array(values) for name, values in found.items()}
+    return np.array(sizes), {name: np.array(values) for name, values in found.items()}
 
 
 def _subsequences(config: Config) -> float:
