@@ -35,6 +35,7 @@ class Config:
     sizes: int = 2
     repetitions: int = 256
     allowed: float = 0.15
+    """Half-way to the rate N^{-1/5} of the control."""
 
 
 def _sizes(config: Config) -> tuple[int, ...]:
