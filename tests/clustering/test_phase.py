@@ -74,7 +74,7 @@ def test_a_high_dimension_follows_the_curve() -> None:
 
 def test_parts_are_kept_and_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phase, "SYSTEMS", 4)  # two starts in a part, three parts, the last one half empty
-    run = lambda: mf.flows.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW, folder=tmp_path)  # noqa: E731
+    run = lambda: mf.flows.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW, save=tmp_path)  # noqa: E731
     first = run()
     files = sorted(path.name for path in tmp_path.iterdir())
     assert files == ["part-00000.npy", "part-00001.npy", "part-00002.npy", "sweep.json"]
@@ -96,14 +96,7 @@ def test_parts_are_kept_and_used_again(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_folder_belongs_to_one_sweep(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(json.dumps({"n": 3}))
     with pytest.raises(SavedRunError, match="another sweep"):
-        mf.flows.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW, folder=tmp_path)
-
-
-def test_a_bar_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    mf.flows.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW, progress=True)
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "1/1" in said.err
+        mf.flows.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW, save=tmp_path)
 
 
 def test_refusals() -> None:

@@ -20,7 +20,7 @@ from scipy.linalg import expm
 import measureformer as mf
 from compilations import count_compilations
 from launching import PATIENCE, QUICK_TO_COMPILE, environment
-from measureformer import errors
+from measureformer import errors, progress
 from measureformer.flows import _drive
 from measureformer.flows._fingerprint import fingerprint
 from measureformer.flows._saved import Folder
@@ -464,12 +464,12 @@ def test_a_long_run_on_a_terminal_shows_how_far_it_is(tmp_path: Path, monkeypatc
     for quiet, shown in ((3600.0, False), (0.0, True)):
         terminal = Terminal()
         monkeypatch.setattr(sys, "stderr", terminal)
-        monkeypatch.setattr(_drive, "QUIET", quiet)
+        monkeypatch.setattr(progress, "QUIET", quiet)
         mf.flow(head(), cloud(), TIMES, save=tmp_path / str(quiet))
         assert ("t = 1 of 1" in terminal.getvalue()) == shown
 
 
 def test_elsewhere_nothing_is_written(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.setattr(_drive, "QUIET", 0.0)
+    monkeypatch.setattr(progress, "QUIET", 0.0)
     mf.flow(head(), cloud(), TIMES, save=tmp_path)
     assert tuple(capfd.readouterr()) == ("", "")

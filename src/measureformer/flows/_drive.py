@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,6 +19,7 @@ from measureformer.flows._saved import KINDS, Folder
 from measureformer.flows._walk import AbstractWalk, AdaptiveWalk, EqualWalk, Stand
 from measureformer.numerics.arrays import is_elsewhere, is_spread, on_device
 from measureformer.numerics.mesh import TOKENS, mesh_of, over, placed
+from measureformer.progress import bar
 
 CALL = 0.5
 """Seconds that one call of the compiled program should last: rarely enough to cost nothing, and then Ctrl-C works."""
@@ -30,8 +27,6 @@ PAUSE = 5.0
 """Seconds between two writes: what a process that is killed has to do again."""
 CHUNK = 1 << 26
 """Bytes of points that are written even before."""
-QUIET = 2.0
-"""Seconds after which a run shows how far it is."""
 
 
 class Record(NamedTuple):
@@ -108,13 +103,15 @@ def _driven(walk: AbstractWalk, folder: Folder | None, rows: int) -> Record:
     # workers take the same steps in every call; the clock of each would tell it something else
     together = is_elsewhere(walk.mu)
     saved, budget, warm = time.monotonic(), LIMIT if together else 1, False
-    with _progress(walk) as show:
+    first, last = float(walk.plan.start), float(walk.times[-1])
+    with bar("flow", last - first, shown=jax.process_index() == 0) as show:
         try:
             while not walk.done(record.stand):
                 began = time.monotonic()
                 record = _further(walk, record, budget, None if folder is None else rows)
                 now = time.monotonic()
-                show(record.stand)
+                t = walk.time(record.stand)
+                show(t - first, f"t = {t:.4g} of {last:g}")
                 if warm and not together:
                     budget = max(1, min(4 * budget, int(CALL * record.taken / max(now - began, 1e-9))))
                 warm = True  # the first call has compiled the program
@@ -134,34 +131,6 @@ def _farewell(walk: AbstractWalk, folder: Folder | None, stand: Stand) -> str:
     if folder is None:
         return f'{reached}; nothing is kept. With save="folder" a flow goes on where it was interrupted.'
     return f"{reached}, which is saved in {folder.path}: the same call goes on from there."
-
-
-@contextmanager
-def _progress(walk: AbstractWalk) -> Generator[Callable[[Stand], None]]:
-    """What to call when the walk has come further: a bar with the time left, on a terminal, if it takes long."""
-    terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and jax.process_index() == 0
-    if not terminal:
-        yield lambda stand: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    first, last, began = float(walk.plan.start), float(walk.times[-1]), time.monotonic()
-    place = TextColumn("t = {task.fields[t]:.4g} of {task.fields[last]:g}")
-    columns = TextColumn("flow"), BarColumn(), place, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task("flow", total=last - first, t=first, last=last)
-
-    def show(stand: Stand) -> None:
-        if time.monotonic() - began >= QUIET:
-            bar.start()
-            t = walk.time(stand)
-            bar.update(task, completed=t - first, t=t)
-
-    try:
-        yield show
-    finally:
-        bar.stop()
 
 
 def _resumed(walk: AbstractWalk, folder: Folder | None, rows: int) -> Stand:

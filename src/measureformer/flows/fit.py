@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -43,6 +41,7 @@ from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.numerics import arrays
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+from measureformer.progress import bar
 
 FORMAT = 1
 """Version of the files in a folder."""
@@ -123,7 +122,7 @@ def fit_flow(
     losses = np.zeros(0, dtype)
     if folder is not None:
         state, losses = folder.read(state)
-    with _progress(training.steps) as show:
+    with bar("training", training.steps) as show:
         state, losses = _trained(state, losses, problem, training, show, folder)
     code = int(state.code)
     layers = _layers(state.good)
@@ -145,7 +144,7 @@ def _trained(
     losses: np.ndarray,
     problem: Problem,
     training: Training,
-    show: Callable[[int, float], None],
+    show: Callable[[float, str], None],
     folder: _Folder | None,
 ) -> tuple[State, np.ndarray]:
     """Chunk after chunk of steps, each about a second long; what is saved is whole whenever the user interrupts."""
@@ -159,7 +158,7 @@ def _trained(
         # the last loss of all was followed by no update
         known = int(state.done) + (left <= 0 or int(state.code) != RUNNING)
         losses = np.concatenate([losses, np.asarray(values)[: known - len(losses)]])
-        show(int(state.done), float(losses[-1]))
+        show(int(state.done), f"loss {float(losses[-1]):.3g}")
         if folder is not None:
             folder.write(state, losses)
         if left <= 0:
@@ -365,18 +364,3 @@ def _damaged(file: Path, what: str) -> SavedRunError:
     return SavedRunError(
         got=f"{file}, which {what}", need="the files of an earlier training", do="Delete the folder, or choose another."
     )
-
-
-@contextmanager
-def _progress(total: int) -> Generator[Callable[[int, float], None], None, None]:
-    """What to call with steps done and loss: a bar on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda done, loss: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = BarColumn(), MofNCompleteColumn(), TextColumn("loss {task.description}"), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda done, loss: bar.update(task, completed=done, description=f"{loss:.3g}")

@@ -6,9 +6,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from measureformer.errors import OptionError, SavedRunError
 from measureformer.files import write_atomically
 from measureformer.flows._plan import checked_times
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key, scalar, shaped
+from measureformer.progress import bar
 
 SYSTEMS = 2880
 """How many systems of tokens move together in one call: few enough to stay in the cache."""
@@ -98,15 +97,14 @@ def phase_diagram(
     times: Any,
     *,
     ensemble: Ensemble | None = None,
-    folder: Any = None,
-    progress: bool = False,
+    save: Any = None,
 ) -> PhaseDiagram:
     """Tokens that start uniform on the sphere and attend to each other: how many are together at (β, t), on average.
 
     The flow is that of `sphere_flow` with the softmax, for every β ≥ 0 of `betas` and from `ensemble.batches` random
     starts, which are the same for all β. Many systems move in one compiled program, in float32 and in equal steps of
-    at most `ensemble.step` between the times. Given a `folder`, finished parts are written there, each whole or not at
-    all, and the same call goes on from them; `progress` shows a bar with the time left on standard error.
+    at most `ensemble.step` between the times. With `save`, finished parts are written to that folder, each whole or not
+    at all, and the same call goes on from them.
 
     Statement   x_i' = Proj_{x_i}(Σ_j e^{β⟨x_i,x_j⟩} x_j / Σ_j e^{β⟨x_i,x_j⟩}), x_i(0) independent, uniform;
                 returned: averages over the starts of #{i ≠ j: ⟨x_i,x_j⟩ > 1 − δ}/(n(n−1)), …
@@ -125,15 +123,14 @@ def phase_diagram(
     if len(betas) == 0 or (betas < 0).any():
         raise OptionError(got=f"betas {betas}", need="at least one, all ≥ 0", do="np.linspace(0.1, 9, 90) is usual.")
     sweep = _Sweep(np.asarray(jax.random.key_data(key)), betas, times, ensemble)
-    parts = _Parts(None if folder is None else Path(folder), sweep)
-    with _bar(sweep.count, progress) as advance:
+    parts = _Parts(None if save is None else Path(save), sweep)
+    with bar("phase diagram", sweep.count) as show:
         missing = [i for i in range(sweep.count) if parts.load(i) is None]
-        advance(sweep.count - len(missing))
         # a program of small matrix products keeps one core busy: as many run at once as there are cores
         with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
             for i, sums in zip(missing, pool.map(sweep.part, missing), strict=True):
                 parts.save(i, sums)
-                advance(1)
+                show(len(parts.held), f"{len(parts.held)} of {sweep.count} parts")
     total = sum(part for i in range(sweep.count) if (part := parts.load(i)) is not None)
     return _averages(sweep, np.asarray(total))
 
@@ -269,27 +266,6 @@ class _Parts:
     def _path(self, i: int) -> Path:
         assert self.folder is not None
         return self.folder / f"part-{i:05d}.npy"
-
-
-@contextmanager
-def _bar(total: int, shown: bool) -> Generator[Callable[[int], None], None, None]:
-    if not shown:
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("phase diagram", total=total)
-        yield lambda done: bar.advance(task, done)
 
 
 def geshkovski23_phase_curve(n: Any, beta: Any, delta: Any) -> float:
