@@ -121,7 +121,7 @@ def _at(times: np.ndarray, pieces: list[_Piece]) -> tuple[np.ndarray, np.ndarray
     return times[reached], means[place[reached]], roots[place[reached]]
 
 
-def _integrated(G: AbstractInContextMap, state: Any, times: np.ndarray, rtol: float, log_mass: Any) -> _Piece:
+def _integrated(G: AbstractInContextMap, state: Any, times: np.ndarray, rtol: float, log_mass: Any = 0.0) -> _Piece:
     field = _Moments(G)
     size = max(float(np.abs(part).max(initial=0.0)) for part in state) or 1.0
 
