@@ -29,8 +29,8 @@ def pushed(T: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Map:
     """mu ↦ T(·, weights)♯mu in NumPy: T takes points and normalised weights."""
 
     def f(mu: Discrete) -> Discrete:
-        points, weights = np.asarray(mu.points), np.asarray(mu.probabilities())
-        return mu.with_points(on_device(T(points, weights)))
+        points, weights = np.asarray(mu.points), np.exp(np.asarray(mu.log_weights))
+        return Discrete(on_device(T(points, weights / weights.sum())), mu.log_weights)
 
     return f
 

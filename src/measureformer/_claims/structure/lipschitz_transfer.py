@@ -95,8 +95,8 @@ claim = Claim(
     title="Lipschitz constants pass from G to its regular derivative",
     statement=(
         "If |G(μ₁,x₁) − G(μ₂,x₂)| ≤ L_μ W₁(μ₁,μ₂) + L_x|x₁−x₂| then |D̄f(μ₁,x₁,ψ₁) − D̄f(μ₂,x₂,ψ₂)| ≤ ‖ψ₁−ψ₂‖ + "
-        "R(L_μ W₁ + L_x|x₁−x₂|) for all ψ with Lipschitz constant ≤ R; and each component of G inherits the constant of "
-        "D̄f."
+        "R(L_μ W₁ + L_x|x₁−x₂|) for all ψ with Lipschitz constant ≤ R; and each component of G inherits the constant "
+        "of D̄f."
     ),
     hypotheses=("residual attention on a ball: L_x = 1 + ‖V‖‖A‖R₀², L_μ = ‖V‖(1 + 2‖A‖R₀²)e^{2‖A‖R₀²}",),
     reference="furuya2025, Theorem 1",

@@ -19,6 +19,8 @@ from measureformer.structure import is_transformer
 @dataclass(frozen=True)
 class Config:
     trials: int = 3
+    left_out: str = "transformer, flow, hard attention"
+    """Maps that take long to compile or to run."""
 
 
 Answers = dict[str, tuple[bool, bool, str, float]]
@@ -35,6 +37,8 @@ def _cached(entropy: tuple[int, ...], config: Config) -> Answers:
     key = jax.random.wrap_key_data(jnp.array(entropy, jnp.uint32))
     answers: Answers = {}
     for name, animal in zoo(key).items():
+        if name in config.left_out.split(", "):
+            continue
         found = is_transformer(animal.f, animal.domain, key, trials=config.trials)
         fits = not animal.reasons if found.verdict == "representable" else found.reason in animal.reasons
         answers[name] = (not animal.reasons, fits, found.reason, found.held_out / found.scale)
@@ -72,7 +76,7 @@ def _run(key: Any, config: Config) -> Outcome:
         "0: no violation; 1: discontinuous; 2: support; 3: derivative",
         (Series("answer", at, tuple(levels.get(reason, 0.0) for _, _, reason, _ in answers.values()), "bars"),),
         xticks=tuple(answers),
-        caption=f"{config.trials} paths of each kind; the first nine are representable.",
+        caption=f"{config.trials} paths for each search; those on the left are representable.",
     )
     return _outcome(answers, derivative=True, figure=figure)
 
@@ -95,5 +99,5 @@ claim = Claim(
     control=_control,
     control_statement="The condition on the derivative is dropped: the counterexample passes.",
     quick=Config(),
-    full=Config(trials=24),
+    full=Config(trials=24, left_out=""),
 )

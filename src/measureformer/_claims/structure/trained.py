@@ -37,7 +37,8 @@ def _goal(X: Array) -> Array:
 @eqx.filter_jit
 def _trained(net: Transformer, batches: Array, rate: Array) -> tuple[Transformer, Array]:
     """Gradient descent on the mean squared error, one batch of contexts at a time, gradients clipped at norm 1."""
-    arrays, rest = eqx.partition(net, eqx.is_inexact_array)
+    # matrices only: the small number in a norm must stay positive
+    arrays, rest = eqx.partition(net, lambda leaf: eqx.is_inexact_array(leaf) and leaf.ndim > 1)
 
     def loss(arrays: Any, contexts: Array) -> Array:
         whole = eqx.combine(arrays, rest)
