@@ -104,12 +104,14 @@ def continuity(f: Any, domain: Any, key: Any, *, trials: Any = 24) -> Continuity
     >>> mf.structure.continuity(mf.structure.counterexample(softening=0.1), box, key).verdict
     'representable'
     """
-    return derivative_search(recover(f), require_domain(domain), generator(key), positive_int(trials, "trials"))
+    G, where, rng = recover(f), require_domain(domain), generator(key)
+    return derivative_search(G, where, rng, positive_int(trials, "trials"), image_size(G.box, where, rng))
 
 
-def derivative_search(G: Recovered, domain: AbstractDomain, rng: np.random.Generator, trials: int) -> Continuity:
-    """Follow paths of measures and queries, looking at G."""
-    scale = image_size(G.box, domain, rng)
+def derivative_search(
+    G: Recovered, domain: AbstractDomain, rng: np.random.Generator, trials: int, scale: float
+) -> Continuity:
+    """Follow paths of measures and queries, looking at G; `scale` is the size of the image."""
 
     def values(places: list[Place]) -> list[np.ndarray]:
         measures, queries = zip(*places, strict=True)
@@ -129,13 +131,15 @@ def derivative_search(G: Recovered, domain: AbstractDomain, rng: np.random.Gener
     return _searched(trails, domain, stop, "the in-context map jumps")
 
 
-def measure_search(box: BlackBox, domain: AbstractDomain, rng: np.random.Generator, trials: int) -> Continuity:
+def measure_search(
+    box: BlackBox, domain: AbstractDomain, rng: np.random.Generator, trials: int, scale: float
+) -> Continuity:
     """Follow paths of measures, looking at f itself in W_1."""
 
     def values(places: list[Place]) -> list[Atoms]:
         return [box.image(mu) for mu, _ in places]
 
-    stop = {"floor": FLOOR * image_size(box, domain, rng), "resolution": CLOSEST_MEASURES * domain.diameter}
+    stop = {"floor": FLOOR * scale, "resolution": CLOSEST_MEASURES * domain.diameter}
     trails = (partial(followed, probe, values, w1, **stop) for probe in islice(context_probes(domain, rng), trials))
     return _searched(trails, domain, stop, "f jumps")
 

@@ -158,14 +158,14 @@ def is_transformer(f: Any, domain: Any, key: Any, *, trials: Any = 16) -> Transf
     box, domain, rng = BlackBox.of(f), require_domain(domain), generator(key)
     trials = positive_int(trials, "trials")
     scale = image_size(box, domain, rng)
-    itself = measure_search(box, domain, rng, trials)
+    itself = measure_search(box, domain, rng, trials, scale)
     if itself.witness is not None:
         return _rejected("f discontinuous", itself.witness, (box, domain), scale, itself)
     support = searched(box, domain, rng, trials)
     if support.witness is not None:
         return _rejected("support", support.witness, (box, domain), scale, itself, support)
     G = recover(box)
-    derivative = derivative_search(G, domain, rng, trials)
+    derivative = derivative_search(G, domain, rng, trials, scale)
     if derivative.witness is not None:
         reason = "f discontinuous" if _felt(box, domain, derivative.witness) else "derivative"
         return _rejected(reason, derivative.witness, (box, domain), scale, itself, support, derivative)
