@@ -272,6 +272,16 @@ def test_closed_forms_are_what_integration_gives(v: float, seed: int, rank: int)
             assert piece.blow_up == pytest.approx(end, rel=1e-8)
 
 
+@given(seed=st.integers(0, 10**6))
+def test_what_does_not_spread_does_not_blow_up(seed: int) -> None:
+    # kills: an eigenvalue that is zero up to rounding, taken for a growth rate
+    L = np.random.default_rng(seed).normal(size=(3, 2))
+    S = np.diag([1.0, 2.0, 0.5]) - 10 * np.outer(normal := np.cross(*L.T), normal)
+    assert mf.flows.castin25_blow_up(-np.eye(3), L @ L.T) is None
+    assert mf.flows.castin25_blow_up(-np.outer(normal, normal), L @ L.T) is None
+    assert mf.flows.castin25_blow_up(S, L @ L.T) is not None
+
+
 def test_no_closed_form_where_there_is_none() -> None:
     state, times = (np.ones(2), EYE), np.array([0.0, 0.1])
     B = np.array([[1.0, 0.3], [0.3, -1.0]])
