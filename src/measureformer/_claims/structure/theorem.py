@@ -72,11 +72,14 @@ def _run(key: Any, config: Config) -> Outcome:
     at = tuple(float(i) for i in range(len(answers)))
     figure = Figure(
         "Which of these are transformers?",
-        "map",
-        "0: no violation; 1: discontinuous; 2: support; 3: derivative",
+        "number of the map",
+        "0: none; 1: jumps; 2: support; 3: derivative",
         (Series("answer", at, tuple(levels.get(reason, 0.0) for _, _, reason, _ in answers.values()), "bars"),),
-        xticks=tuple(answers),
-        caption=f"{config.trials} paths for each search; those on the left are representable.",
+        # names of 18 maps do not fit under their bars
+        xticks=tuple(str(i) for i in range(1, len(answers) + 1)),
+        caption="The violation found on each of these maps: "
+        + ", ".join(f"{i} {name}" for i, name in enumerate(answers, 1))
+        + f". {config.trials} paths for each search.",
     )
     return _outcome(answers, derivative=True, figure=figure)
 
