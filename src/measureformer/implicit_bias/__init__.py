@@ -1,0 +1,10 @@
+"""What training makes of attention: which tokens gradient descent chooses, and the support vector machine behind it."""
+
+from measureformer.implicit_bias.descent import Descent as Descent
+from measureformer.implicit_bias.descent import Run as Run
+from measureformer.implicit_bias.descent import descend_all as descend_all
+from measureformer.implicit_bias.generators import generate as generate
+from measureformer.implicit_bias.problem import Problem as Problem
+from measureformer.implicit_bias.svm import KKT as KKT
+from measureformer.implicit_bias.svm import SVM as SVM
+from measureformer.implicit_bias.svm import misalignment as misalignment
