@@ -123,6 +123,10 @@ class Run:
         """The token that gets most attention, (g, n)."""
         return self.attention.argmax(axis=2)
 
+    def at(self, step: int) -> int:
+        """The place of the last record up to this step."""
+        return int(np.searchsorted(self.steps, step, side="right")) - 1
+
     def margins(self, tokens: Any = None) -> np.ndarray:
         """`Problem.margins` of W for the tokens, those selected at the end unless given: (g, n, T)."""
         tokens = self.selected[-1] if tokens is None else tokens
@@ -134,13 +138,26 @@ class Run:
 
 
 class State(NamedTuple):
-    """Where training stands: parameters (W,) or (K, Q), two memories of the same shapes, steps done, why it ended."""
+    """Where training stands."""
 
     parameters: tuple[Array, ...]
-    first: tuple[Array, ...]
-    second: tuple[Array, ...]
+    """(W,), or (K, Q)."""
+    memories: tuple[tuple[Array, ...], ...]
+    """What a method remembers, each of the shapes of the parameters."""
     done: Array
     code: Array
+
+
+class Numbers(NamedTuple):
+    """The settings of a method that are arguments of the compiled program: another rate compiles nothing."""
+
+    rate: Any
+    momentum: Any
+    eps: Any
+    infimum: Any
+
+
+MEMORIES = {"momentum": 1, "adam": 2}
 
 
 def descend_all(
@@ -178,7 +195,9 @@ def descend_all(
     batch = jax.tree.unflatten(structures.pop(), stacked)
     gaps = np.zeros(bucket(len(grid)), np.int32)
     gaps[: len(grid) - 1] = np.diff(grid)
-    found = _descended(batch, tuple(pad_rows(part, size) for part in parameters), gaps, method)
+    given = (method.step, method.momentum, method.eps, method.infimum)
+    numbers = Numbers(*(None if number is None else np.asarray(number, parameters[0].dtype) for number in given))
+    found = _descended(batch, tuple(pad_rows(part, size) for part in parameters), gaps, method.method, numbers)
     recorded, done, code = jax.tree.map(np.asarray, found)
     return [
         _run(problem, method, grid, tuple(part[: len(grid), i] for part in recorded), int(done[i]), int(code[i]))
@@ -226,71 +245,72 @@ def _run(
 
 
 @eqx.filter_jit
-def _descended(problems: Problem, parameters: tuple[Any, ...], gaps: Any, method: Descent) -> Any:
+def _descended(problems: Problem, parameters: tuple[Any, ...], gaps: Any, method: Method, numbers: Numbers) -> Any:
     """Parameters after each gap of steps, with the records as first axis, then how many steps were done, and why."""
 
     def one(problem: Problem, state: State) -> State:
-        return _stepped(problem, state, method)
+        return _stepped(problem, state, method, numbers)
 
     def through(state: State, gap: Array) -> tuple[State, tuple[Array, ...]]:
         state = jax.lax.fori_loop(0, gap, lambda _, s: jax.vmap(one)(problems, s), state)
         return state, state.parameters
 
     parameters = jax.tree.map(jnp.asarray, parameters)
-    zeros = jax.tree.map(jnp.zeros_like, parameters)
+    memories = (jax.tree.map(jnp.zeros_like, parameters),) * MEMORIES.get(method, 0)
     none = jnp.zeros(len(parameters[0]), int)
-    state, records = jax.lax.scan(through, State(parameters, zeros, zeros, none, none), gaps)
+    state, records = jax.lax.scan(through, State(parameters, memories, none, none), gaps)
     records = jax.tree.map(lambda start, rest: jnp.concatenate([start[None], rest]), parameters, records)
     return records, state.done, state.code
 
 
-def _stepped(problem: Problem, state: State, method: Descent) -> State:
-    def value(parameters: tuple[Array, ...]) -> Array:
-        W = parameters[0] if len(parameters) == 1 else parameters[0] @ parameters[1].T
-        return _risk.risk(problem, W)
-
-    slope = jax.grad(value)(state.parameters)
-    change, first, second, stuck = _change(problem, state, slope, method)
-    new = tuple(part - step for part, step in zip(state.parameters, change, strict=True))
+def _stepped(problem: Problem, state: State, method: Method, numbers: Numbers) -> State:
+    slope = jax.grad(lambda parameters: _risk.risk(problem, _product(parameters)))(state.parameters)
+    change, memories, stuck = _change(problem, state, slope, method, numbers)
     largest = jnp.max(jnp.stack([jnp.max(jnp.abs(part)) for part in slope]))
-    finite_now = jnp.all(jnp.stack([jnp.all(jnp.isfinite(part)) for part in new])) & jnp.isfinite(largest)
+    # a sum is finite only if its terms are, and this is looked at in every step
+    total = sum(jnp.sum(part) for part in change)
     code = jnp.where(stuck, INFIMUM, RUNNING)
     # where numbers are denormal or zero, the direction of the gradient is lost
     code = jnp.where(largest <= 1e3 * float(jnp.finfo(largest.dtype).tiny), GRADIENT_VANISHED, code)
-    code = jnp.where(finite_now, code, NOT_FINITE)
+    code = jnp.where(jnp.isfinite(total) & jnp.isfinite(largest), code, NOT_FINITE)
     code = jnp.where(state.code == RUNNING, code, state.code).astype(state.code.dtype)
     go = code == RUNNING
-    keep = lambda fresh, old: jax.tree.map(lambda a, b: jnp.where(go, a, b), fresh, old)  # noqa: E731
-    memory = keep((new, first, second), (state.parameters, state.first, state.second))
-    return State(*memory, state.done + go, code)
+    parameters = tuple(a - jnp.where(go, b, 0) for a, b in zip(state.parameters, change, strict=True))
+    memories = jax.tree.map(lambda a, b: jnp.where(go, a, b), memories, state.memories)
+    return State(parameters, memories, state.done + go, code)
 
 
-def _change(problem: Problem, state: State, slope: tuple[Array, ...], method: Descent) -> tuple[Any, Any, Any, Array]:
+def _product(parameters: tuple[Array, ...]) -> Array:
+    return parameters[0] if len(parameters) == 1 else parameters[0] @ parameters[1].T
+
+
+def _change(
+    problem: Problem, state: State, slope: tuple[Array, ...], name: Method, numbers: Numbers
+) -> tuple[Any, Any, Any]:
     """What is subtracted from the parameters, the new memories, and whether a Polyak step has nothing left to do."""
-    rate, name, no = method.step, method.method, jnp.asarray(False)
-    same = state.first, state.second
+    rate, decay = numbers.rate, numbers.momentum
     if name == "gd":
-        return tuple(rate * part for part in slope), *same, no
+        return tuple(rate * part for part in slope), (), False
     if name == "sign":
-        return tuple(rate * jnp.sign(part) for part in slope), *same, no
+        return tuple(rate * jnp.sign(part) for part in slope), (), False
     if name == "ngd":
-        return tuple(rate * part / _norm(part) for part in slope), *same, no
+        return tuple(rate * part / _norm(part) for part in slope), (), False
     if name == "polyak":
-        W = state.parameters[0] if len(slope) == 1 else state.parameters[0] @ state.parameters[1].T
-        above = _risk.excess(problem, W) if method.infimum is None else _risk.risk(problem, W) - method.infimum
+        W = _product(state.parameters)
+        above = _risk.excess(problem, W) if numbers.infimum is None else _risk.risk(problem, W) - numbers.infimum
         size = _norm(jnp.concatenate([part.reshape(-1) for part in slope]))
         # one division at a time: the square of the norm would underflow first
-        return tuple(rate * (above / (2 * size)) * (part / size) for part in slope), *same, above <= 0
+        return tuple(rate * (above / (2 * size)) * (part / size) for part in slope), (), above <= 0
     if name == "momentum":
-        first = tuple(method.momentum * old + part for old, part in zip(state.first, slope, strict=True))
-        return tuple(rate * part for part in first), first, state.second, no
-    decay, other = method.momentum, 0.999
-    first = tuple(decay * old + (1 - decay) * part for old, part in zip(state.first, slope, strict=True))
-    second = tuple(other * old + (1 - other) * part**2 for old, part in zip(state.second, slope, strict=True))
+        first = tuple(decay * old + part for old, part in zip(state.memories[0], slope, strict=True))
+        return tuple(rate * part for part in first), (first,), False
+    other = 0.999
+    first = tuple(decay * old + (1 - decay) * part for old, part in zip(state.memories[0], slope, strict=True))
+    second = tuple(other * old + (1 - other) * part**2 for old, part in zip(state.memories[1], slope, strict=True))
     count = (state.done + 1).astype(slope[0].dtype)
     a, b = 1 - decay**count, 1 - other**count
-    change = tuple(rate * (m / a) / (jnp.sqrt(s / b) + method.eps) for m, s in zip(first, second, strict=True))
-    return change, first, second, no
+    change = tuple(rate * (m / a) / (jnp.sqrt(s / b) + numbers.eps) for m, s in zip(first, second, strict=True))
+    return change, (first, second), False
 
 
 def _norm(array: Array) -> Array:
