@@ -19,6 +19,8 @@ class Decomposition:
     """W_k ≈ W_fin + C_k·W_mm; see `decompose`. Misalignments are 1 − cos, and 1 where there is nothing to compare with."""
 
     steps: np.ndarray
+    visible: np.ndarray
+    """(n, T)"""
     kept: np.ndarray
     """Tokens that keep probability, (n, T)."""
     undecided: np.ndarray
@@ -40,6 +42,11 @@ class Decomposition:
     def decided(self) -> bool:
         """Whether the probabilities of all tokens are outside the thresholds, and the kept ones can be separated."""
         return self.svm.feasible and not self.undecided.any()
+
+    @property
+    def grows(self) -> bool:
+        """Whether a token was dropped, so that W has to grow; otherwise the loss is least at a finite W."""
+        return not bool((self.kept | ~self.visible).all())
 
     @property
     def mixes(self) -> bool:
@@ -80,6 +87,7 @@ def decompose(run: Run, *, kept: float = KEPT, dropped: float = DROPPED) -> Deco
     alone = single.W if single.feasible else np.zeros(problem.shape)
     return Decomposition(
         run.steps,
+        np.asarray(problem.visible),
         mask,
         between,
         W_fin,

@@ -77,9 +77,27 @@ def scores(problem: Problem) -> Array:
 
 def risk(problem: Problem, W: Array) -> Array:
     """L(W), the mean of ℓ(margin of Σ_t s_it x_it)."""
+    return risk_and_rest(problem, W)[0]
+
+
+def risk_and_rest(problem: Problem, W: Array) -> tuple[Array, Array]:
+    """L(W), and the probability Σ s_it of all tokens but the most attended one, (n,)."""
     s = probabilities(logits(problem, W))
     mixed = jnp.einsum("nt,ntd->nd", s, problem.X)
-    return jnp.mean(loss_of(problem).value(head_margin(problem, mixed)))
+    rest = jnp.sum(jnp.where(jnp.arange(s.shape[-1]) == jnp.argmax(s, axis=-1, keepdims=True), 0, s), axis=-1)
+    return jnp.mean(loss_of(problem).value(head_margin(problem, mixed))), rest
+
+
+def rounding(problem: Problem) -> Array:
+    """What rounding adds to the gradient for each unit of `rest`, (n,), up to a factor of order 1.
+
+    Σ_{t≠a} s_t (g_t − ⟨s, g⟩)(k_t − k_a) z: where an example keeps a mixture of tokens, and its gradient is 0 there, an
+    error of this size is left of it. Where one token is chosen, `rest` is tiny and so is the error.
+    """
+    gamma = jnp.max(jnp.where(problem.visible, jnp.abs(scores(problem)), 0), axis=-1)
+    keys = jnp.sqrt(jnp.max(jnp.sum(problem.keys**2, axis=-1), axis=-1))
+    unit = float(jnp.finfo(problem.X.dtype).eps) / problem.X.shape[0]
+    return unit * gamma * keys * jnp.sqrt(jnp.sum(problem.z**2, axis=-1))
 
 
 def excess(problem: Problem, W: Array) -> Array:

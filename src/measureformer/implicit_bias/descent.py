@@ -89,7 +89,7 @@ class Run:
     factors: tuple[np.ndarray, np.ndarray] | None
     """K (g, k, rank) and Q (g, q, rank), if W = KQᵀ."""
     stopped: str
-    """"steps"; "gradient" where its numbers underflow; "infimum" where a Polyak step is zero; "not finite", and then
+    """"steps"; "gradient" where it is lost in rounding or underflows; "infimum" where a Polyak step is zero; "not finite", and then
     the last state is the last finite one."""
 
     @cached_property
@@ -167,7 +167,7 @@ def descend_all(
 
     `starts` holds a matrix for each problem, or a pair (K, Q); otherwise entries are uniform in ±1/√q, as in a linear
     layer of PyTorch, and `key` is needed. Another number of problems or of steps compiles nothing, another shape does.
-    A run ends before `steps` where the gradient underflows, and says so.
+    A run ends before `steps` where the gradient is lost in rounding, and says so.
 
     >>> import jax, measureformer as mf
     >>> problems = mf.implicit_bias.generate("random", jax.random.key(0), count=4)
@@ -248,12 +248,14 @@ def _run(
 def _descended(problems: Problem, parameters: tuple[Any, ...], gaps: Any, method: Method, numbers: Numbers) -> Any:
     """Parameters after each gap of steps, with the records as first axis, then how many steps were done, and why."""
 
-    def one(problem: Problem, state: State) -> State:
-        return _stepped(problem, state, method, numbers)
+    def one(problem: Problem, noise: Array, state: State) -> State:
+        return _stepped(problem, noise, state, method, numbers)
 
     def through(state: State, gap: Array) -> tuple[State, tuple[Array, ...]]:
-        state = jax.lax.fori_loop(0, gap, lambda _, s: jax.vmap(one)(problems, s), state)
+        state = jax.lax.fori_loop(0, gap, lambda _, s: jax.vmap(one)(problems, noise, s), state)
         return state, state.parameters
+
+    noise = jax.vmap(_risk.rounding)(problems)
 
     parameters = jax.tree.map(jnp.asarray, parameters)
     memories = (jax.tree.map(jnp.zeros_like, parameters),) * MEMORIES.get(method, 0)
@@ -263,15 +265,19 @@ def _descended(problems: Problem, parameters: tuple[Any, ...], gaps: Any, method
     return records, state.done, state.code
 
 
-def _stepped(problem: Problem, state: State, method: Method, numbers: Numbers) -> State:
-    slope = jax.grad(lambda parameters: _risk.risk(problem, _product(parameters)))(state.parameters)
+def _stepped(problem: Problem, noise: Array, state: State, method: Method, numbers: Numbers) -> State:
+    def value(parameters: tuple[Array, ...]) -> tuple[Array, Array]:
+        return _risk.risk_and_rest(problem, _product(parameters))
+
+    slope, rest = jax.grad(value, has_aux=True)(state.parameters)
     change, memories, stuck = _change(problem, state, slope, method, numbers)
     largest = jnp.max(jnp.stack([jnp.max(jnp.abs(part)) for part in slope]))
     # a sum is finite only if its terms are, and this is looked at in every step
     total = sum(jnp.sum(part) for part in change)
     code = jnp.where(stuck, INFIMUM, RUNNING)
-    # where numbers are denormal or zero, the direction of the gradient is lost
-    code = jnp.where(largest <= 1e3 * float(jnp.finfo(largest.dtype).tiny), GRADIENT_VANISHED, code)
+    # where numbers are denormal or lost in rounding, the gradient has no direction any more
+    floor = 1e3 * float(jnp.finfo(largest.dtype).tiny) + jnp.sum(noise * rest)
+    code = jnp.where(largest <= floor, GRADIENT_VANISHED, code)
     code = jnp.where(jnp.isfinite(total) & jnp.isfinite(largest), code, NOT_FINITE)
     code = jnp.where(state.code == RUNNING, code, state.code).astype(state.code.dtype)
     go = code == RUNNING

@@ -27,7 +27,8 @@ def generate(
     - "picture" (G2): two examples in the plane around (−1, 0) and (1, 0); the query is the first token.
     - "prompt" (G3): prompt tuning in the plane; the optimal token has score 1 and lies around (1, 0), the others have
       score 1/2 and lie around (−1, 1) and (−1/2, −1/2).
-    - "several" (G4): as "random" with n=3, T=4, d=8 and the head Σ relu(Vx), which may be best on a mixture of tokens.
+    - "several" (G4): n=3, T=4, d=8 and the head Σ relu(Vx) with ‖V‖_F = 1; a label is −1 at least once, and the margin
+      −Σ relu(Vx) is concave: it may be largest on a mixture of tokens.
     - "orthonormal" (G5): all n·T tokens are orthonormal, v has score 1 on one token of each example and 0 on the others,
       the query is the optimal token; d ≥ nT, d=20 for n=T=4.
 
@@ -79,8 +80,11 @@ def _prompt(rng: np.random.Generator, n: int, T: int, d: int) -> Problem:
 
 def _several(rng: np.random.Generator, n: int, T: int, d: int) -> Problem:
     X, z = _unit(rng.normal(size=(n, T, d))), _unit(rng.normal(size=(n, d)))
-    head = MLP(rng.normal(size=(d, d)), None, np.ones((1, d)), None, activation="relu")
-    return Problem(X, z, rng.choice([-1.0, 1.0], n), head)
+    V, y = rng.normal(size=(d, d)), rng.choice([-1.0, 1.0], n)
+    # with labels +1 only the margins are convex functions, and best on single tokens
+    while not (y < 0).any():
+        y = rng.choice([-1.0, 1.0], n)
+    return Problem(X, z, y, MLP(V / np.linalg.norm(V), None, np.ones((1, d)), None, activation="relu"))
 
 
 def _orthonormal(rng: np.random.Generator, n: int, T: int, d: int) -> Problem:
