@@ -1,4 +1,4 @@
-"""`decompose`: a trained W as a finite part, which mixes the tokens that were kept, and a growing one that drops the rest."""
+"""`decompose`: a trained W as a finite part, which mixes the kept tokens, and a growing one that drops the rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEPT, DROPPED = 1e-3, 1e-6
 
 @dataclass(frozen=True)
 class Decomposition:
-    """W_k ≈ W_fin + C_k·W_mm; see `decompose`. Misalignments are 1 − cos, and 1 where there is nothing to compare with."""
+    """W_k ≈ W_fin + C_k·W_mm; see `decompose`. Misalignments are 1 − cos; 1 where there is nothing to compare with."""
 
     steps: np.ndarray
     visible: np.ndarray
@@ -72,7 +72,9 @@ def decompose(run: Run, *, kept: float = KEPT, dropped: float = DROPPED) -> Deco
     (True, True)
     """
     if not 0 <= dropped <= kept < 1:
-        raise OptionError(got=f"kept = {kept}, dropped = {dropped}", need="0 ≤ dropped ≤ kept < 1", do="Leave them out.")
+        raise OptionError(
+            got=f"kept = {kept}, dropped = {dropped}", need="0 ≤ dropped ≤ kept < 1", do="Leave them out."
+        )
     problem, s = run.problem, run.attention
     half = int(np.searchsorted(run.steps, run.steps[-1] / 2))
     between = (s[-1] > dropped) & (s[-1] < kept)

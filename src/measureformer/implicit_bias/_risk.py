@@ -9,7 +9,7 @@ the other tokens have no cancellation, and the direction of the gradient is righ
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +27,7 @@ class Loss(NamedTuple):
 
 
 LOSSES = {
-    "logistic": Loss(
-        lambda m: jax.nn.softplus(-m), lambda a, b: jnp.log1p(jax.nn.sigmoid(-a) * jnp.expm1(b))
-    ),
+    "logistic": Loss(lambda m: jax.nn.softplus(-m), lambda a, b: jnp.log1p(jax.nn.sigmoid(-a) * jnp.expm1(b))),
     "exponential": Loss(lambda m: jnp.exp(-m), lambda a, b: jnp.exp(-a) * jnp.expm1(b)),
     "linear": Loss(lambda m: -m, lambda a, b: b),
 }

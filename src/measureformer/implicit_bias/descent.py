@@ -89,8 +89,8 @@ class Run:
     factors: tuple[np.ndarray, np.ndarray] | None
     """K (g, k, rank) and Q (g, q, rank), if W = KQᵀ."""
     stopped: str
-    """"steps"; "gradient" where it is lost in rounding or underflows; "infimum" where a Polyak step is zero; "not finite", and then
-    the last state is the last finite one."""
+    """Why it ended: "steps"; "gradient" where it is lost in rounding or underflows; "infimum" where a Polyak step is 0;
+    "not finite", and then the last state is the last finite one."""
 
     @cached_property
     def norm(self) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import jax
 import numpy as np
 
 from measureformer.errors import OptionError
@@ -15,7 +14,13 @@ from measureformer.numerics.random import generator
 
 Name = Literal["random", "picture", "prompt", "several", "orthonormal", "G1", "G2", "G3", "G4", "G5"]
 NAMES = {"G1": "random", "G2": "picture", "G3": "prompt", "G4": "several", "G5": "orthonormal"}
-SIZES = {"random": (6, 8, 10), "picture": (2, 3, 2), "prompt": (3, 7, 3), "several": (3, 4, 8), "orthonormal": (4, 4, 20)}
+SIZES = {
+    "random": (6, 8, 10),
+    "picture": (2, 3, 2),
+    "prompt": (3, 7, 3),
+    "several": (3, 4, 8),
+    "orthonormal": (4, 4, 20),
+}
 
 
 def generate(
@@ -29,7 +34,7 @@ def generate(
       score 1/2 and lie around (−1, 1) and (−1/2, −1/2).
     - "several" (G4): n=3, T=4, d=8 and the head Σ relu(Vx) with ‖V‖_F = 1; a label is −1 at least once, and the margin
       −Σ relu(Vx) is concave: it may be largest on a mixture of tokens.
-    - "orthonormal" (G5): all n·T tokens are orthonormal, v has score 1 on one token of each example and 0 on the others,
+    - "orthonormal" (G5): all n·T tokens are orthonormal, one of each example has score 1 and the others 0, and
       the query is the optimal token; d ≥ nT, d=20 for n=T=4.
 
     Ref         tarzanagh2023; tarzanagh2023b; vasudeva2024.
@@ -45,7 +50,7 @@ def generate(
         raise OptionError(got=f"name = {name!r}", need=f"one of {known}", do='"random" is the usual one.')
     given = zip("nTd", (n, T, d), SIZES[kind], strict=True)
     sizes = [usual if size is None else positive_int(size, axis) for axis, size, usual in given]
-    if kind == "picture" and sizes[2] != 2 or kind == "prompt" and sizes[2] != 3:
+    if (kind == "picture" and sizes[2] != 2) or (kind == "prompt" and sizes[2] != 3):
         raise OptionError(got=f"d = {sizes[2]} for {name!r}", need=f"d = {SIZES[kind][2]}", do="Leave d out.")
     if kind == "orthonormal" and sizes[0] * sizes[1] > sizes[2]:
         raise OptionError(got=f"n, T, d = {sizes}", need="d ≥ nT", do="Orthonormal tokens need as many dimensions.")

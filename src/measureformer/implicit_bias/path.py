@@ -54,7 +54,9 @@ def follow(problem: Problem, radii: Any, norm: Norm) -> Path:
     radii = np.asarray(host(shaped(floats(radii, "radii"), "radii", "r")), np.float64)
     finite(radii, "radii")
     if not len(radii) or radii.min() <= 0 or (np.diff(radii) <= 0).any():
-        raise OptionError(got=f"radii {radii}", need="positive numbers that grow", do="np.geomspace(1, 100, 9) is usual.")
+        raise OptionError(
+            got=f"radii {radii}", need="positive numbers that grow", do="np.geomspace(1, 100, 9) is usual."
+        )
     if norm not in ORDERS:
         raise OptionError(got=f"norm = {norm!r}", need='"frobenius" or "nuclear"', do='Leave it out for "frobenius".')
     down = -np.asarray(problem.gradient(np.zeros(problem.shape)), np.float64)

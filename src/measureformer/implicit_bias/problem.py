@@ -18,7 +18,7 @@ from measureformer.numerics.arrays import cast, common_dtype, finite, first_inde
 if TYPE_CHECKING:
     from measureformer.implicit_bias.descent import Descent, Run
     from measureformer.implicit_bias.path import Path
-    from measureformer.implicit_bias.svm import Norm, SVM
+    from measureformer.implicit_bias.svm import SVM, Norm
 
 Kind = Literal["logistic", "exponential", "linear"] | Callable[[Any], Any]
 
@@ -64,7 +64,9 @@ class Problem(eqx.Module):
                 do="Give a query and a label for each example.",
             )
         if keys.shape[1] != X.shape[1]:
-            raise ShapeError(got=f"keys {keys.shape} for X {X.shape}", need="a key for each token", do="Check the axes.")
+            raise ShapeError(
+                got=f"keys {keys.shape} for X {X.shape}", need="a key for each token", do="Check the axes."
+            )
         head = _head(v, X.shape[2])
         _check_labels(host(y), head.out_dim(X.shape[2]))
         if not (callable(loss) or loss in _risk.LOSSES):
@@ -176,7 +178,7 @@ class Problem(eqx.Module):
         """Refuse a head that is not linear with one output: its loss may be least at a mixture of tokens."""
         if not self.has_linear_head:
             raise OptionError(
-                got=f"{what} for the head {type(self.head).__name__} with {self.head.out_dim(self.X.shape[-1])} outputs",
+                got=f"{what} for {type(self.head).__name__} with {self.head.out_dim(self.X.shape[-1])} outputs",
                 need="a linear head with one output",
                 do='For the Polyak step, give the least loss: Descent("polyak", infimum=…).',
             )
