@@ -1,8 +1,8 @@
 """Training attention on many random problems: ours against eager PyTorch, one problem at a time; and solving the SVMs.
 
 The loop in PyTorch is the usual one: float64, autograd, the gradient divided by its norm, a plain step. For all
-problems it takes minutes, so that in each round only `TIMED` steps of one problem are run, in turns with ours, and their
-time is multiplied; all problems have the same shape and cost the same. Ours is timed in full: stacking, the compiled
+problems it takes minutes, so that in each round only `TIMED` steps of one problem are run, in turns with ours, and
+their time is multiplied; all problems have the same shape and cost the same. Ours is timed in full: stacking, the compiled
 program, and taking apart into runs. Both see the same numbers, and the matrices after `TIMED` steps are compared.
 """
 

@@ -101,7 +101,7 @@ def test_the_parts_of_a_matrix_that_was_made_of_them_are_found() -> None:
     assert parts.mixes
     np.testing.assert_allclose(parts.finite, W_fin, atol=1e-9)
     np.testing.assert_allclose(parts.growth, counts, rtol=1e-9)
-    np.testing.assert_allclose(parts.both, 0, atol=1e-15)
+    np.testing.assert_allclose(parts.both, 0, atol=1e-14)
     assert (parts.margin_only > 1e-7).all()
     assert parts.single[-1] > 1e-3
 

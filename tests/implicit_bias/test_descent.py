@@ -112,7 +112,7 @@ def test_underflow_ends_a_run_and_its_direction_is_right_to_the_end() -> None:
     run = problem.descend(Descent("ngd", rate=10.0), 1000, start=np.zeros(problem.shape))
     assert run.stopped == "gradient"
     # e^{−gap} is below 1e-305 there: ‖W‖ = gap · ‖W_mm‖
-    assert 700 < run.norm[-1] / np.sqrt(3) < 745
+    assert 690 < run.norm[-1] / np.sqrt(3) < 745
     assert run.steps[-1] < 200
     assert (np.diff(run.steps) > 0).all()
     assert misalignment(run.W[-1], problem.svm().W) < 1e-6
@@ -131,7 +131,7 @@ def test_a_mixture_at_its_optimum_ends_a_run_before_rounding_leads_it_on() -> No
 def test_a_step_that_is_not_finite_is_not_taken() -> None:
     problem = small()
     run = problem.descend(Descent("gd", rate=1e308), 50, start=np.zeros((3, 3)))
-    assert run.stopped in ("not finite", "gradient")
+    assert run.stopped == "not finite"
     assert np.isfinite(run.W).all()
     assert np.isfinite(run.loss).all()
 

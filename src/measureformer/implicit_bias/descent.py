@@ -272,13 +272,14 @@ def _stepped(problem: Problem, noise: Array, state: State, method: Method, numbe
     slope, rest = jax.grad(value, has_aux=True)(state.parameters)
     change, memories, stuck = _change(problem, state, slope, method, numbers)
     largest = jnp.max(jnp.stack([jnp.max(jnp.abs(part)) for part in slope]))
-    # a sum is finite only if its terms are, and this is looked at in every step
-    total = sum(jnp.sum(part) for part in change)
+    # where W is near the largest number, logits would overflow: such a step is not taken
+    total = sum(jnp.sum(jnp.abs(part)) for part in change)
+    possible = (total < float(jnp.finfo(largest.dtype).max) ** 0.5) & jnp.isfinite(largest)
     code = jnp.where(stuck, INFIMUM, RUNNING)
     # where numbers are denormal or lost in rounding, the gradient has no direction any more
     floor = 1e3 * float(jnp.finfo(largest.dtype).tiny) + jnp.sum(noise * rest)
     code = jnp.where(largest <= floor, GRADIENT_VANISHED, code)
-    code = jnp.where(jnp.isfinite(total) & jnp.isfinite(largest), code, NOT_FINITE)
+    code = jnp.where(possible, code, NOT_FINITE)
     code = jnp.where(state.code == RUNNING, code, state.code).astype(state.code.dtype)
     go = code == RUNNING
     parameters = tuple(a - jnp.where(go, b, 0) for a, b in zip(state.parameters, change, strict=True))

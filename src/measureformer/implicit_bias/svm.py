@@ -142,7 +142,7 @@ class Constraints(NamedTuple):
     """Where in (n, T) the rows of A, then those of B, belong."""
 
     def matrix(self, w: np.ndarray) -> np.ndarray:
-        return self.left @ w.reshape(self.left.shape[1], -1) @ self.right.T
+        return self.left @ w.reshape(self.left.shape[1], self.right.shape[1]) @ self.right.T
 
 
 def constraints(problem: Problem, chosen: np.ndarray, logs: np.ndarray | None = None) -> Constraints:
@@ -158,7 +158,7 @@ def constraints(problem: Problem, chosen: np.ndarray, logs: np.ndarray | None = 
     i, t = (np.concatenate(pair) for pair in zip(outside, inside, strict=True))
     differences = keys[i, first[i]] - keys[i, t]
     left, right = _basis(differences), _basis(z)
-    rows = np.einsum("mk,mq->mkq", differences @ left, (z @ right)[i]).reshape(len(i), -1)
+    rows = np.einsum("mk,mq->mkq", differences @ left, (z @ right)[i]).reshape(len(i), left.shape[1] * right.shape[1])
     levels = np.zeros(len(inside[0]))
     if logs is not None:
         levels = logs[inside[0], first[inside[0]]] - logs[inside]
