@@ -2,8 +2,8 @@
 
 The loop in PyTorch is the usual one: float64, autograd, the gradient divided by its norm, a plain step. For all
 problems it takes minutes, so that in each round only `TIMED` steps of one problem are run, in turns with ours, and
-their time is multiplied; all problems have the same shape and cost the same. Ours is timed in full: stacking, the compiled
-program, and taking apart into runs. Both see the same numbers, and the matrices after `TIMED` steps are compared.
+their time is multiplied; all problems have the same shape and cost the same. Ours is timed in full: stacking, the
+compiled program, and taking apart into runs. Both see the same numbers, and what they reach is compared.
 """
 
 from __future__ import annotations

@@ -77,6 +77,13 @@ def test_gradient_against_differences(name: str) -> None:
     np.testing.assert_allclose(problem.gradient(W), numeric, atol=1e-9)
 
 
+def test_the_loss_can_be_differentiated_and_batched() -> None:
+    X, z, y, v, W = arrays()
+    problem = Problem(X, z, y, v)
+    np.testing.assert_allclose(jax.grad(problem.loss)(W), problem.gradient(W), rtol=1e-12)
+    np.testing.assert_allclose(jax.vmap(problem.loss)(np.stack([W, 0 * W])), [problem.loss(W), problem.loss(0 * W)])
+
+
 def test_gradient_is_the_printed_formula() -> None:
     X, z, y, v, W = arrays()
     s = softmax(np.einsum("ntd,dq,nq->nt", X, W, z), axis=1)

@@ -12,13 +12,23 @@ from jaxtyping import Array, Bool, Float
 
 from measureformer.errors import DimensionMismatchError, DtypeError, OptionError, ShapeError, TieError
 from measureformer.implicit_bias import _risk
+from measureformer.implicit_bias.svm import SVM, Norm, solve
 from measureformer.maps import MLP, AbstractInContextMap, Linear
-from measureformer.numerics.arrays import cast, common_dtype, finite, first_index, floats, host, owned, shaped
+from measureformer.numerics.arrays import (
+    cast,
+    common_dtype,
+    finite,
+    first_index,
+    floats,
+    host,
+    is_traced,
+    owned,
+    shaped,
+)
 
 if TYPE_CHECKING:
     from measureformer.implicit_bias.descent import Descent, Run
     from measureformer.implicit_bias.path import Path
-    from measureformer.implicit_bias.svm import SVM, Norm
 
 Kind = Literal["logistic", "exponential", "linear"] | Callable[[Any], Any]
 
@@ -131,9 +141,10 @@ class Problem(eqx.Module):
         """The shape (k, q) of W."""
         return self.keys.shape[-1], self.z.shape[-1]
 
-    def loss(self, W: Any) -> float:
-        """L(W)."""
-        return float(_evaluated(self, self._matrix(W))[0])
+    def loss(self, W: Any) -> Any:
+        """L(W): a float, or a tracer for a traced W, so that it can be differentiated."""
+        value = _loss(self, self._matrix(W))
+        return value if is_traced(value) else float(value)
 
     def gradient(self, W: Any) -> Float[Array, "k q"]:
         """∇L(W); its direction is right even where attention is saturated, until numbers underflow.
@@ -141,11 +152,11 @@ class Problem(eqx.Module):
         Statement   ∇L = 1/n Σ ℓ'(m_i) y_i X_iᵀ(diag s_i − s_i s_iᵀ) X_i v z_iᵀ for a linear head
         Ref         tarzanagh2023.
         """
-        return _evaluated(self, self._matrix(W))[1]
+        return _gradient(self, self._matrix(W))
 
     def attention(self, W: Any) -> Float[Array, "n T"]:
         """The softmax probabilities s_it."""
-        return _evaluated(self, self._matrix(W))[2]
+        return _attention(self, self._matrix(W))
 
     def scores(self) -> Float[Array, "n T"]:
         """γ_it = y_i h(x_it), the margin of each token alone; −∞ for hidden ones."""
@@ -250,8 +261,6 @@ class Problem(eqx.Module):
         Statement   min ‖W‖ s.t. (k_ia − k_it)·W z_i ≥ 1 for t outside the set of a, = 0 for t inside
         Ref         tarzanagh2023.
         """
-        from measureformer.implicit_bias.svm import solve
-
         return solve(self, self.chosen(tokens), norm)
 
     def is_locally_optimal(self, tokens: Any) -> bool:
@@ -289,9 +298,18 @@ class Problem(eqx.Module):
 
 
 @eqx.filter_jit
-def _evaluated(problem: Problem, W: Any) -> tuple[Array, Array, Array]:
-    value, slope = jax.value_and_grad(_risk.risk, argnums=1)(problem, W)
-    return value, slope, _risk.probabilities(_risk.logits(problem, W))
+def _loss(problem: Problem, W: Any) -> Array:
+    return _risk.risk(problem, W)
+
+
+@eqx.filter_jit
+def _gradient(problem: Problem, W: Any) -> Array:
+    return jax.grad(_risk.risk, argnums=1)(problem, W)
+
+
+@eqx.filter_jit
+def _attention(problem: Problem, W: Any) -> Array:
+    return _risk.probabilities(_risk.logits(problem, W))
 
 
 @eqx.filter_jit

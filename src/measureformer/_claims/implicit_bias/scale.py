@@ -78,8 +78,8 @@ claim = Claim(
     title="The factor 1/√d_k keeps gradients alive",
     statement=(
         "For queries and keys with independent standard normal entries, logits have variance d_k, the softmax "
-        "saturates and its derivative shrinks, on average like d_k^{−1/2}: that is the probability that the two largest "
-        "logits are within 1 of each other."
+        "saturates and its derivative shrinks, on average like d_k^{−1/2}: that is the probability that the two "
+        "largest logits are within 1 of each other."
     ),
     hypotheses=("independent standard normal entries, as at the start of training", "one softmax over 16 tokens"),
     reference="vaswani2017",
