@@ -76,9 +76,9 @@ def decompose(run: Run, *, kept: float = KEPT, dropped: float = DROPPED) -> Deco
             got=f"kept = {kept}, dropped = {dropped}", need="0 ≤ dropped ≤ kept < 1", do="Leave them out."
         )
     problem, s = run.problem, run.attention
-    half = int(np.searchsorted(run.steps, run.steps[-1] / 2))
+    half = run.at(int(run.steps[-1]) // 2)
     between = (s[-1] > dropped) & (s[-1] < kept)
-    mask = (s[-1] >= kept) | (between & (s[-1] >= s[half]))
+    mask = (s[-1] >= kept) | (between & (s[-1] >= s[max(half, 0)]))
     svm, single = problem.svm(mask), run.svm()
     W_fin = np.zeros(problem.shape)
     if mask.sum() > len(mask):

@@ -56,17 +56,18 @@ def sparsity(s: Any, visible: Any = None) -> Sparsity:
     falling = -np.sort(-s, axis=-1)
     # hidden tokens are the last ones in this order, and add nothing
     rank = np.arange(1, s.shape[-1] + 1)
-    return Sparsity(
-        visible=T,
-        entropy=np.maximum(entropy, 0.0),
-        effective=np.exp(np.maximum(entropy, 0.0)),
-        participation=1 / np.sum(s**2, axis=-1),
+    parts = {
+        "visible": T,
+        "entropy": np.maximum(entropy, 0.0),
+        "effective": np.exp(np.maximum(entropy, 0.0)),
+        "participation": 1 / np.sum(s**2, axis=-1),
         # a sum of shares that should be 0.9 may be less by rounding
-        k90=1 + np.sum(np.cumsum(falling, axis=-1) < 0.9 - 1e-12, axis=-1),
-        largest=falling[..., 0],
-        gini=1 + 1 / T - 2 * np.sum(rank * falling, axis=-1) / T,
-        negligible=np.sum(mask & (s < 1 / (10 * T[..., None])), axis=-1) / T,
-    )
+        "k90": 1 + np.sum(np.cumsum(falling, axis=-1) < 0.9 - 1e-12, axis=-1),
+        "largest": falling[..., 0],
+        "gini": 1 + 1 / T - 2 * np.sum(rank * falling, axis=-1) / T,
+        "negligible": np.sum(mask & (s < 1 / (10 * T[..., None])), axis=-1) / T,
+    }
+    return Sparsity(**{name: np.asarray(value) for name, value in parts.items()})
 
 
 @dataclass(frozen=True)
@@ -97,4 +98,4 @@ def sizes(W: Any) -> Sizes:
     values = np.linalg.svd(W, compute_uv=False)
     square, top = np.sum(values**2, axis=-1), values[..., 0]
     ratio = np.sum((values / np.where(top > 0, top, 1)[..., None]) ** 2, axis=-1)
-    return Sizes(np.sqrt(square), top, np.sum(values, axis=-1), ratio)
+    return Sizes(*map(np.asarray, (np.sqrt(square), top, np.sum(values, axis=-1), ratio)))

@@ -85,7 +85,7 @@ def _solved(
 
     shape, own, dual = problem.shape, *ORDERS[norm]
     leaves, structure = jax.tree.flatten(problem)
-    options = {"maxiter": 3000, "maxfun": 6000, "gtol": 1e-5, "ftol": 1e-15, "maxcor": 30}
+    options = {"maxiter": 3000, "maxfun": 6000, "gtol": 1e-6, "ftol": 1e-15, "maxcor": 30}
 
     def objective(flat: np.ndarray, on_sphere: bool) -> tuple[float, np.ndarray]:
         value, slope = _objective(structure, norm, leaves, flat, radius if on_sphere else None)
@@ -94,11 +94,11 @@ def _solved(
     best = minimize(objective, _parameters(start, norm), (True,), "L-BFGS-B", jac=True, options=options)
     W = np.asarray(_matrix(best.x, radius, shape, norm))
     slope = np.asarray(problem.gradient(W), np.float64)
-    if np.sum(slope * W) > 0:
-        # the loss falls towards the inside: the constraint may do nothing
-        free = minimize(objective, W.ravel(), (False,), "L-BFGS-B", jac=True, options=options)
+    if np.sum(slope * W) > 0 and np.linalg.norm(start, own) <= radius:
+        # the loss falls towards the inside, where the constraint does nothing
+        free = minimize(objective, start.ravel(), (False,), "L-BFGS-B", jac=True, options=options)
         inner = free.x.reshape(shape)
-        if np.linalg.norm(inner, own) <= radius:
+        if np.linalg.norm(inner, own) <= radius and free.fun <= best.fun:
             size = float(np.linalg.norm(np.asarray(problem.gradient(inner))))
             return float(free.fun), (inner, problem.loss(inner), size / (first or 1.0), True)
     along, size = -float(np.sum(slope * W)), float(np.linalg.norm(slope, dual))

@@ -361,6 +361,8 @@ def _visible(visible: Any, shape: tuple[int, int]) -> np.ndarray:
 
 
 def _indices(entry: np.ndarray, T: int) -> np.ndarray:
+    if not entry.size:
+        return np.zeros(0, int)  # an empty list has no type; that nothing was chosen is refused elsewhere
     if not np.issubdtype(entry.dtype, np.integer) or (entry < 0).any() or (entry >= T).any():
         raise OptionError(
             got=f"tokens {str(entry.tolist())[:60]}", need=f"whole numbers from 0 to {T - 1}", do="Count from 0."
