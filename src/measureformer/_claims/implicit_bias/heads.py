@@ -18,7 +18,7 @@ from measureformer.result import Check, Figure, Outcome, Series
 @dataclass(frozen=True)
 class Config:
     problems: int = 16
-    steps: int = 2000
+    steps: int = 1000
     n: int = 3
     T: int = 4
     d: int = 8
@@ -103,5 +103,5 @@ claim = Claim(
     control=lambda key, config: _outcome(_measured(key, config, other=True), config),
     control_statement="The SVM of the tokens that get least attention.",
     quick=Config(),
-    full=Config(problems=100),
+    full=Config(problems=100, steps=2000),
 )

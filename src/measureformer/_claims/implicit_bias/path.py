@@ -15,8 +15,8 @@ from measureformer.result import Check, Figure, Outcome, Series
 
 @dataclass(frozen=True)
 class Config:
-    problems: int = 3
-    radii: int = 5
+    problems: int = 2
+    radii: int = 4
     largest: float = 80.0
     """In units of the norm of the SVM; the least is 4."""
 
@@ -25,7 +25,7 @@ def _random_feasible(rng: np.random.Generator, problem: Problem) -> np.ndarray:
     """A random matrix, plus as much of the SVM as makes all margins 1 or more."""
     svm = problem.svm()
     noise = rng.normal(size=problem.shape)
-    noise *= svm.norm / np.linalg.norm(noise)
+    noise *= 10 * svm.norm / np.linalg.norm(noise)
     return noise + max(float((1 - problem.margins(noise)[~svm.chosen]).max()), 0.0) * svm.W
 
 

@@ -19,7 +19,7 @@ NAMES = ("both", "margin_only", "single")
 
 @dataclass(frozen=True)
 class Config:
-    problems: int = 128
+    problems: int = 64
     steps: int = 2001
     dims: int = 1
     """How many of the dimensions 4, 6, 8, 10."""
