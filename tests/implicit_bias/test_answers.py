@@ -226,6 +226,7 @@ BAD: list[tuple[type[Exception], str, Any]] = [
     (errors.OptionError, "probabilities", lambda: sparsity([1.5, -0.5])),
     (errors.NotFiniteError, "s with 1", lambda: sparsity([np.nan, 1.0])),
     (errors.ShapeError, "W of shape", lambda: sizes([1.0])),
+    (errors.ShapeError, "3 axes", lambda: margins_of(mf.Attention.random(KEY, 2), np.ones((2, 2)))),
     (errors.DtypeError, "a model of type MLP", lambda: margins_of(mf.MLP.random(KEY, 2), np.ones((1, 2, 2)))),
     (
         errors.DimensionMismatchError,

@@ -11,7 +11,7 @@ from measureformer.errors import DimensionMismatchError, DtypeError
 from measureformer.implicit_bias.problem import Problem
 from measureformer.implicit_bias.svm import SVM, misalignment
 from measureformer.maps import AbstractInContextMap, Attention, HardmaxAttention
-from measureformer.numerics.arrays import host
+from measureformer.numerics.arrays import floats, shaped
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def margins_of(model: AbstractInContextMap, data: Any) -> list[HeadMargins]:
                 do="Ask the layers of a composition one by one.",
             )
         layer = inner
-    problem = data if isinstance(data, Problem) else _examples(data, layer.in_dim)
+    problem = data if isinstance(data, Problem) else _examples(data)
     if problem.shape != (layer.in_dim, layer.in_dim):
         raise DimensionMismatchError(
             got=f"heads on R^{layer.in_dim}, and keys and queries of dimensions {problem.shape}",
@@ -79,11 +79,11 @@ def margins_of(model: AbstractInContextMap, data: Any) -> list[HeadMargins]:
     return [_head(problem, W) for W in np.asarray(layer.A, np.float64)]
 
 
-def _examples(data: Any, d: int) -> Problem:
+def _examples(data: Any) -> Problem:
     X, z = data if isinstance(data, tuple) and len(data) == 2 else (data, None)
-    X = np.asarray(host(X))
+    X = shaped(floats(X, "X"), "X", "n T d")
     # only tokens, queries and visibility count here: any labels and head will do
-    labels, v = np.ones(len(X)), np.zeros(X.shape[-1] if X.ndim else d)
+    labels, v = np.ones(len(X)), np.zeros(X.shape[-1])
     return Problem.causal(X, labels, v) if z is None else Problem(X, z, labels, v)
 
 
