@@ -17,5 +17,9 @@ _LIBRARY_REFUSES = {
     Literal["tsit5", "dopri8", "heun", "rk4", "euler"]: object,
     Literal["euler", "rk4"]: object,
     Literal["adam", "descent"]: object,
+    Literal["logistic", "exponential", "linear"]: object,
+    Literal["frobenius", "nuclear"]: object,
+    Literal["gd", "ngd", "polyak", "momentum", "adam", "sign"]: object,
+    Literal["random", "picture", "prompt", "several", "orthonormal", "G1", "G2", "G3", "G4", "G5"]: object,
 }
 function = beartype(conf=BeartypeConf(hint_overrides=FrozenDict(_LIBRARY_REFUSES)))

@@ -151,6 +151,14 @@ class OptionError(MeasureformerError, ValueError):
     """An option has a value outside the listed ones."""
 
 
+class TieError(MeasureformerError, ValueError):
+    """Several tokens have the largest score, where one was to be chosen."""
+
+
+class InfeasibleError(MeasureformerError, ValueError):
+    """The solution of a problem that has none was asked for."""
+
+
 class ToleranceError(MeasureformerError, ArithmeticError):
     """The requested accuracy cannot be guaranteed in this arithmetic."""
 
