@@ -89,8 +89,8 @@ claim = Claim(
     ),
     hypotheses=(
         "the choice can be separated",
-        "normalised gradient descent with steps of length 0.1: of 100 random problems, 95 had come to a locally optimal "
-        "choice after 1000 steps, and all after 4000",
+        "normalised gradient descent with steps of length 0.1: of 100 random problems, 95 had come to a locally "
+        "optimal choice after 1000 steps, and all after 4000",
     ),
     reference="tarzanagh2023",
     run=lambda key, config: _outcome(key, config, local=True),
