@@ -18,11 +18,12 @@ atlas: setup ## check every claim and write atlas/index.html; ARGS="--only NAME"
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
+# tests of a file share compiled programs: they go to the same process
 test: setup ## run all tests; ARGS="-k word" for some
-	@$(PY) -m pytest -q -n 2 --dist loadgroup $(ARGS)
+	@$(PY) -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 quick: setup ## run the fast tests, less than two minutes
-	@$(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow" $(ARGS)
+	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" $(ARGS)
 
 check: setup ## lint, formatting, types, and the rules in tools/
 	@$(PY) -m ruff check -q .

@@ -46,14 +46,10 @@ def light_compilation() -> Iterator[None]:
     jax.clear_caches()  # other tests must not meet these programs
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share compiled programs go to the same process: a file's, or a map's in the contract."""
     for item in items:
         if _chapter(item.nodeid) not in _QUICK_CHAPTERS:
             item.add_marker(pytest.mark.slow)
-        name = getattr(item, "callspec", None) and item.callspec.params.get("name")  # type: ignore[attr-defined]
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.name}:{name}" if name else item.path.name))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
