@@ -1,0 +1,28 @@
+"""Associative memories: classical, dense and modern, whose update is attention."""
+
+from measureformer.memory.base import AbstractMemory as AbstractMemory
+from measureformer.memory.base import Retrieval as Retrieval
+from measureformer.memory.base import Trace as Trace
+from measureformer.memory.classical import BinaryCertificate as BinaryCertificate
+from measureformer.memory.classical import Classical as Classical
+from measureformer.memory.dense import Dense as Dense
+from measureformer.memory.interactions import Exponential as Exponential
+from measureformer.memory.interactions import Polynomial as Polynomial
+from measureformer.memory.modern import FixedPoints as FixedPoints
+from measureformer.memory.modern import HeadMemory as HeadMemory
+from measureformer.memory.modern import Modern as Modern
+from measureformer.memory.modern import ModernCertificate as ModernCertificate
+from measureformer.memory.modern import as_attention as as_attention
+from measureformer.memory.modern import as_memory as as_memory
+from measureformer.memory.theorems import SphereCapacity as SphereCapacity
+from measureformer.memory.theorems import amit85_capacity as amit85_capacity
+from measureformer.memory.theorems import basin as basin
+from measureformer.memory.theorems import birthday_capacity as birthday_capacity
+from measureformer.memory.theorems import bit_error as bit_error
+from measureformer.memory.theorems import demircigil17_capacity as demircigil17_capacity
+from measureformer.memory.theorems import krotov16_capacity as krotov16_capacity
+from measureformer.memory.theorems import mceliece87_capacity as mceliece87_capacity
+from measureformer.memory.theorems import ramsauer20_capacity as ramsauer20_capacity
+from measureformer.memory.theorems import ramsauer20_contraction as ramsauer20_contraction
+from measureformer.memory.theorems import ramsauer20_one_step as ramsauer20_one_step
+from measureformer.memory.theorems import ramsauer20_separation as ramsauer20_separation
