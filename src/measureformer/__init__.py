@@ -37,7 +37,16 @@ _HOMES = {
         "shard",
         "subset_sum_gap",
     ],
-    "attention": ["Attended", "Concentration", "Sharded", "Streaming", "attend", "concentration"],
+    "attention": [
+        "Attended",
+        "Concentration",
+        "Coverage",
+        "Sharded",
+        "Streaming",
+        "attend",
+        "concentration",
+        "coverage",
+    ],
     "maps": [
         "AbstractInContextMap",
         "Attention",
@@ -92,10 +101,12 @@ if TYPE_CHECKING:
     from measureformer._claims import claims as claims
     from measureformer.attention import Attended as Attended
     from measureformer.attention import Concentration as Concentration
+    from measureformer.attention import Coverage as Coverage
     from measureformer.attention import Sharded as Sharded
     from measureformer.attention import Streaming as Streaming
     from measureformer.attention import attend as attend
     from measureformer.attention import concentration as concentration
+    from measureformer.attention import coverage as coverage
     from measureformer.distributed import join_workers as join_workers
     from measureformer.errors import MeasureformerError as MeasureformerError
     from measureformer.flows import flow as flow

@@ -1,11 +1,29 @@
 """Associative memories: classical, dense and modern, whose update is attention."""
 
+from measureformer.memory._capacity import BasinCurve as BasinCurve
+from measureformer.memory._capacity import CapacityCurve as CapacityCurve
+from measureformer.memory._capacity import basin_curve as basin_curve
+from measureformer.memory._capacity import capacity as capacity
+from measureformer.memory._fit import RetrievalFit as RetrievalFit
+from measureformer.memory._fit import fit_retrieval as fit_retrieval
+from measureformer.memory._heads import HeadClasses as HeadClasses
+from measureformer.memory._heads import head_class as head_class
+from measureformer.memory._recall import Recall as Recall
+from measureformer.memory._recall import draw_recall as draw_recall
+from measureformer.memory._recall import recall as recall
 from measureformer.memory.base import AbstractMemory as AbstractMemory
 from measureformer.memory.base import Retrieval as Retrieval
 from measureformer.memory.base import Trace as Trace
 from measureformer.memory.classical import BinaryCertificate as BinaryCertificate
 from measureformer.memory.classical import Classical as Classical
 from measureformer.memory.dense import Dense as Dense
+from measureformer.memory.images import Images as Images
+from measureformer.memory.images import binary as binary
+from measureformer.memory.images import digits as digits
+from measureformer.memory.images import masked as masked
+from measureformer.memory.images import noisy as noisy
+from measureformer.memory.images import pictures as pictures
+from measureformer.memory.images import read_images as read_images
 from measureformer.memory.interactions import Exponential as Exponential
 from measureformer.memory.interactions import Polynomial as Polynomial
 from measureformer.memory.modern import FixedPoints as FixedPoints
@@ -22,6 +40,7 @@ from measureformer.memory.theorems import bit_error as bit_error
 from measureformer.memory.theorems import demircigil17_capacity as demircigil17_capacity
 from measureformer.memory.theorems import krotov16_capacity as krotov16_capacity
 from measureformer.memory.theorems import mceliece87_capacity as mceliece87_capacity
+from measureformer.memory.theorems import ramsauer20_beta as ramsauer20_beta
 from measureformer.memory.theorems import ramsauer20_capacity as ramsauer20_capacity
 from measureformer.memory.theorems import ramsauer20_contraction as ramsauer20_contraction
 from measureformer.memory.theorems import ramsauer20_one_step as ramsauer20_one_step

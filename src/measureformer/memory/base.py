@@ -1,4 +1,4 @@
-"""`AbstractMemory`: stored patterns, an energy that updates do not raise, and retrieval with a trace and a certificate."""
+"""`AbstractMemory`: stored patterns, an energy that updates do not raise, retrieval with a trace and a certificate."""
 
 from __future__ import annotations
 
@@ -174,7 +174,9 @@ def binary_patterns(patterns: Any) -> np.ndarray:
     rows = np.asarray(host(shaped(floats(patterns, "patterns"), "patterns", "n d")))
     if 0 in rows.shape:
         raise PatternError(
-            got=f"patterns of shape {rows.shape}", need="at least one pattern of at least one bit", do="Pass an (n, d) array."
+            got=f"patterns of shape {rows.shape}",
+            need="at least one pattern of at least one bit",
+            do="Pass an (n, d) array.",
         )
     _only(rows, "patterns", np.abs(rows) == 1, "entries that are −1 or 1")
     return rows.astype(np.int8)

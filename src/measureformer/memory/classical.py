@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
@@ -86,7 +87,9 @@ class Classical(AbstractMemory):
             )
         if default_float() != np.float64:
             raise DtypeError(
-                got="JAX without 64-bit numbers", need="float64, in which integers are exact", do="Unset JAX_ENABLE_X64."
+                got="JAX without 64-bit numbers",
+                need="float64, in which integers are exact",
+                do="Unset JAX_ENABLE_X64.",
             )
         X = patterns.astype(np.float64)
         if rule == "hebb":
@@ -187,37 +190,38 @@ def _closest(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return overlaps.argmax(axis=1), overlaps.max(axis=1)
 
 
+def sweeper(W: Array, slack: Any) -> Callable[[Array, Array, Array], Array]:
+    """The asynchronous update of all bits in an order, for states in rows and their fields."""
+
+    def one(carry: tuple[Array, Array], bit: Array) -> tuple[tuple[Array, Array], None]:
+        state, fields = carry
+        new = _sign(fields[:, bit], state[:, bit], slack)
+        change = new - state[:, bit]
+        # late sweeps change little
+        fields = jax.lax.cond(jnp.any(change != 0), lambda: fields + change[:, None] * W[bit][None], lambda: fields)
+        return (state.at[:, bit].set(new), fields), None
+
+    return lambda state, fields, order: jax.lax.scan(one, (state, fields), order)[0][0]
+
+
+def _sign(field: Array, old: Array, slack: Any) -> Array:
+    return jnp.where(jnp.abs(field) <= slack, old, jnp.sign(field))
+
+
 @eqx.filter_jit
 def _walk(network: Any, start: Any, limit: Any, key: Any, synchronous: bool, size: int) -> Any:
-    W, b, slack = (jnp.asarray(part) for part in network)
-    d = W.shape[0]
-
-    def sign(field: Array, old: Array) -> Array:
-        return jnp.where(jnp.abs(field) <= slack, old, jnp.sign(field))
-
-    def sweep(state: Array, fields: Array, order: Array) -> Array:
-        def one(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            state, fields = carry
-            bit = order[i]
-            new = sign(fields[:, bit], state[:, bit])
-            change = new - state[:, bit]
-            # late sweeps change little
-            fields = jax.lax.cond(
-                jnp.any(change != 0), lambda: fields + change[:, None] * W[bit][None], lambda: fields
-            )
-            return state.at[:, bit].set(new), fields
-
-        return jax.lax.fori_loop(0, d, one, (state, fields))[0]
+    W, b, slack = network
+    d, sweep = W.shape[0], sweeper(W, slack)
 
     def step(state: Array, t: Array) -> tuple[Array, Array]:
         fields = state @ W - b
         energies = -0.5 * jnp.sum(state * (fields + b), axis=1) + state @ b
         if synchronous:
-            return energies, sign(fields, state)
+            return energies, _sign(fields, state, slack)
         order = jnp.arange(d) if key is None else jax.random.permutation(jax.random.fold_in(key, t), d)
         return energies, sweep(state, fields, order)
 
-    return iterate(step, changed_bits, jnp.asarray(start), limit, tol=0, size=size)
+    return iterate(step, changed_bits, start, limit, tol=0, size=size)
 
 
 def changed_bits(old: Array, new: Array) -> Array:

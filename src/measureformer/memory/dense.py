@@ -44,8 +44,8 @@ class Dense(AbstractMemory):
                 n ~ d^{a−1}/(2 (2a−3)!! ln d) for F = z^a, and up to 2^{d/2} for F = e^z
     Ref         krotov2016; demircigil2017; ramsauer2020, Appendix A.
 
-    For F = e^z energies are −log Σ_i e^{⟨x_i, ξ⟩}: a monotone function of −Σ_i F, which overflows from d = 710 on. Memory
-    is linear in the number of patterns; asynchronous updates take d steps of length n.
+    For F = e^z energies are −log Σ_i e^{⟨x_i, ξ⟩}: a monotone function of −Σ_i F, which overflows from d = 710 on.
+    Memory is linear in the number of patterns; asynchronous updates take d steps of length n.
 
     >>> import measureformer as mf
     >>> memory = mf.memory.Dense.store([[1, 1, 1, 1], [1, -1, 1, -1]], interaction=mf.memory.Polynomial(3))
@@ -114,9 +114,9 @@ class Dense(AbstractMemory):
             out = attend(rows.astype(dtype), X, X)
             felt = np.cosh(rows) * np.asarray(out.values, np.float64) - np.sinh(rows)
             return felt, math.cosh(1) * np.asarray(out.error_bound, np.float64) + 1e-15
-        mass = np.ones(self.n)
+        mass, partial = np.ones(self.n), bool((rows == 0).any())
         parts = [
-            fields(self.interaction, self._overlaps(part), mass, part, self._times_patterns)
+            fields(self.interaction, self._overlaps(part), mass, part, self._times_patterns, partial=partial)
             for part in _blocks(rows, self.n)
         ]
         felt, size = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -228,7 +228,7 @@ def _walk(network: Any, start: Any, limit: Any, key: Any, synchronous: bool, siz
         overlaps = overlaps_of(state)
         energies = _energies(interaction, overlaps, mass)
         if synchronous:
-            felt, terms = fields(interaction, overlaps, mass, state, times_patterns)
+            felt, terms = fields(interaction, overlaps, mass, state, times_patterns, partial=True)
             return energies, sign(felt, slack * terms[:, None], state)
         order = jnp.arange(bits) if key is None else jax.random.permutation(jax.random.fold_in(key, t), bits)
         return energies, sweep(state, overlaps, order)

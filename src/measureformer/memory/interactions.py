@@ -1,8 +1,8 @@
 """Interactions F of dense associative memories: E(ξ) = −Σ_i F(⟨x_i, ξ⟩), and what a bit feels.
 
-For x = ±1 and any F, F(u + x) − F(u − x) = x·g(u) with g(u) = F(u + 1) − F(u − 1). So bit l feels Σ_i x_il g(m_i − x_il ξ_l)
-with the overlaps m_i = ⟨x_i, ξ⟩. And a function of x·ξ_l with x = ±1 is even + x·odd: with s = |ξ_l|, which is 1, or 0 for
-an unknown bit,
+For x = ±1 and any F, F(u + x) − F(u − x) = x·g(u) with g(u) = F(u + 1) − F(u − 1). So bit l feels
+Σ_i x_il g(m_i − x_il ξ_l) with the overlaps m_i = ⟨x_i, ξ⟩. And a function of x·ξ_l with x = ±1 is even + x·odd: with
+s = |ξ_l|, which is 1, or 0 for an unknown bit,
 
     Σ_i x_il ½(g(m_i − s) + g(m_i + s)) + ξ_l Σ_i ½(g(m_i − 1) − g(m_i + 1)),
 
@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import numpy as np
 
 from measureformer.errors import OptionError
 from measureformer.numerics.arrays import namespace, positive_int
@@ -62,7 +61,7 @@ class Polynomial(AbstractInteraction):
 
 
 class Exponential(AbstractInteraction):
-    """F(z) = e^z. One update of all bits at once is sign(cosh ξ_l · attention_l − sinh ξ_l): attention with a threshold.
+    """F(z) = e^z. An update of all bits at once is sign(cosh ξ_l · attention_l − sinh ξ_l): attention with a threshold.
 
     Proof       g(m − xξ) = 2 sinh 1 · e^m (cosh ξ − x sinh ξ) for x = ±1; sum over the patterns, divide by Σ_i e^{m_i}.
     Ref         demircigil2017.
@@ -80,17 +79,24 @@ class Exponential(AbstractInteraction):
 
 
 def fields(
-    interaction: AbstractInteraction, overlaps: Any, mass: Any, states: Any, times_patterns: Callable[[Any], Any]
+    interaction: AbstractInteraction,
+    overlaps: Any,
+    mass: Any,
+    states: Any,
+    times_patterns: Callable[[Any], Any],
+    *,
+    partial: bool,
 ) -> tuple[Any, Any]:
     """What all bits of all states (m, d) feel, up to a factor per state, and the sum of the sizes of the terms.
 
-    `mass` (n,) is 1 for a pattern and 0 for padding; `times_patterns` multiplies (m, n) by the patterns (n, d).
+    `mass` (n,) is 1 for a pattern and 0 for padding; `times_patterns` multiplies (m, n) by the patterns (n, d);
+    `partial` says that bits may be unknown.
     """
     xp = namespace(overlaps)
     level = xp.max(xp.where(mass > 0, overlaps, -math.inf), axis=1, keepdims=True)
     above, below = (interaction.rise(overlaps + s, level) * mass for s in (1, -1))
     even, odd = 0.5 * (below + above), 0.5 * (below - above)
     felt = times_patterns(even)
-    if xp is not np or (states == 0).any():
+    if partial:
         felt = xp.where(states == 0, times_patterns(interaction.rise(overlaps, level) * mass), felt)
     return felt + states * xp.sum(odd, axis=1, keepdims=True), xp.sum(abs(below) + abs(above), axis=1)

@@ -61,7 +61,7 @@ class ModernCertificate(eqx.Module):
     basin: np.ndarray
     """From all queries in this distance of x_i the updates end near it: `mf.memory.basin`. 0 if none is certain."""
     error_bound: np.ndarray
-    """A bound of |answer − x_i| if the query lies in the basin, in the limit of many updates; infinite if it does not."""
+    """A bound of |answer − x_i| after many updates if the query lies in the basin; infinite if it does not."""
     one_step_error: np.ndarray
     """|f(query) − x_i|."""
     one_step_bound: np.ndarray
@@ -101,13 +101,14 @@ class FixedPoints(eqx.Module):
 class Modern(AbstractMemory):
     """A measure mu of patterns and an inverse temperature: f(ξ) = ∫ x e^{β⟨x,ξ⟩} dmu(x) / ∫ e^{β⟨x,ξ⟩} dmu(x).
 
-    Statement   E(ξ) = −(1/β) log(∫ e^{β⟨x,ξ⟩} dmu/|mu|) + |ξ|²/2 + M²/2, M the largest norm of a pattern, never rises along
-                f, and 0 ≤ E ≤ 2M² on the convex hull; f is attention with Q = K = V = I and logits β⟨x, ξ⟩
+    Statement   E(ξ) = −(1/β) log(∫ e^{β⟨x,ξ⟩} dmu/|mu|) + |ξ|²/2 + M²/2, M the largest norm of a pattern, never rises
+                along f, and 0 ≤ E ≤ 2M² on the convex hull; f is attention with Q = K = V = I and logits β⟨x, ξ⟩
     Proof       −(1/β) log ∫ … is concave in ξ with gradient −f(ξ), so E(f(ξ)) ≤ E(ξ) − |f(ξ) − ξ|²/2
     Ref         ramsauer2020, Theorems 1 and 2.
 
     For n equal patterns the mass in the logarithm is the (ln N)/β of the theorem. Patterns may have any mass; a common
-    factor changes nothing, and a pattern of mass 2 is two patterns. Linear memory; energy and update are differentiable.
+    factor changes nothing, and a pattern of mass 2 is two patterns. Linear memory; energy and update are
+    differentiable.
 
     >>> import measureformer as mf
     >>> memory = mf.memory.Modern.store([[1.0, 0.0], [0.0, 1.0]], beta=8.0)
@@ -287,7 +288,7 @@ class HeadMemory(eqx.Module):
     readout: Float[Array, "o k"]
     """W V K⁺: what it makes of what it found."""
     defect: float
-    """|V − V K⁺K|/|V|: 0 if values can be read off the keys. Otherwise the head answers with what the memory does not hold."""
+    """|V − V K⁺K|/|V|: 0 if values can be read off the keys; otherwise the head answers with what no key holds."""
 
     def __call__(self, x: Any) -> Array:
         rows, single = rows_of(x, self.queries.shape[1], "query")

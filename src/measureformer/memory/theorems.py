@@ -70,8 +70,8 @@ def lambert_of_exp(x: float, lambertw: Any) -> float:
 def ramsauer20_separation(beta: Any, n: Any, radius: Any, odds: Any = None) -> Any:
     """The separation from which on a pattern of a modern memory is stored.
 
-    Statement   Δ_i = ⟨x_i, x_i⟩ − max_{j≠i} ⟨x_i, x_j⟩ ≥ 2/(βN) + ln(2(N−1)NβM²)/β: then the update maps the ball of radius
-                1/(βNM) around x_i into itself, and is a contraction there
+    Statement   Δ_i = ⟨x_i, x_i⟩ − max_{j≠i} ⟨x_i, x_j⟩ ≥ 2/(βN) + ln(2(N−1)NβM²)/β: then the update maps the ball of
+                radius 1/(βNM) around x_i into itself, and is a contraction there
     Hypotheses  assumed: |x_j| ≤ M = `radius`.
     Ref         ramsauer2020, Definition 1 and Appendix A.
 
@@ -85,6 +85,31 @@ def ramsauer20_separation(beta: Any, n: Any, radius: Any, odds: Any = None) -> A
     odds = n - 1 if odds is None else odds
     with np.errstate(divide="ignore"):
         return 2 / (beta * n) + np.log(2 * np.asarray(odds, float) * n * beta * np.square(radius)) / beta
+
+
+def ramsauer20_beta(separation: float, n: int, radius: float) -> float:
+    """The smallest β above 1/Δ for which `ramsauer20_separation` is Δ: patterns with that separation are stored.
+
+    Statement   with C = 2(N−1)NM²: Δ = 2/(βN) + ln(Cβ)/β says (−βΔ) e^{−βΔ} = −z for z = Δ e^{2/N}/C, so β = −W₋₁(−z)/Δ
+    Ref         ramsauer2020, Definition 1 and Appendix A.
+
+    >>> import measureformer as mf
+    >>> beta = mf.memory.ramsauer20_beta(2.0, 100, 1.5)
+    >>> abs(float(mf.memory.ramsauer20_separation(beta, 100, 1.5)) - 2.0) < 1e-12
+    True
+    """
+    from scipy.special import lambertw
+
+    if not (separation > 0 and radius > 0 and n >= 1):
+        raise OptionError(
+            got=f"separation = {separation}, n = {n}, radius = {radius}",
+            need="positive numbers",
+            do="Patterns that are equal, or shorter than another in its direction, are stored at no β.",
+        )
+    if n == 1 or separation == math.inf:
+        return 1.0
+    z = separation * math.exp(-2 / n) / (2 * (n - 1) * n * radius**2)
+    return 1 / separation if z >= 1 / math.e else float(-lambertw(-z, -1).real / separation)
 
 
 def ramsauer20_one_step(beta: Any, separation: Any, distance: Any, radius: Any, odds: Any) -> Any:
@@ -117,8 +142,9 @@ def ramsauer20_contraction(beta: Any, separation: Any, distance: Any, radius: An
 def basin(beta: Any, separation: Any, radius: Any, odds: Any) -> tuple[Any, Any]:
     """Radius of a ball around x_i from which all queries end near x_i, and how near; (0, inf) where none is certain.
 
-    Statement   with h(r) = 2 M odds e^{−β(Δ_i − 2Mr)}: |f(ξ) − x_i| ≤ h(|ξ − x_i|). If c = 4βM² odds e^{−βΔ_i} < 1/e, h(r) < r
-                between r₋ = −W₀(−c)/(2βM) and r₊ = −W₋₁(−c)/(2βM): from |ξ − x_i| < r₊ the updates end in |ξ − x_i| ≤ r₋
+    Statement   with h(r) = 2 M odds e^{−β(Δ_i − 2Mr)}: |f(ξ) − x_i| ≤ h(|ξ − x_i|). If c = 4βM² odds e^{−βΔ_i} < 1/e,
+                h(r) < r between r₋ = −W₀(−c)/(2βM) and r₊ = −W₋₁(−c)/(2βM): from |ξ − x_i| < r₊ the updates end in
+                |ξ − x_i| ≤ r₋
     Proof       h is increasing, so distances fall below every number above the largest fixed point of h that is below
                 the start. h(r) = r says y e^{−y} = c for y = 2βMr.
     Ref         ramsauer2020, Theorem 5, iterated.
