@@ -208,7 +208,8 @@ def basin_curve(memory: AbstractMemory, distances: Any, key: Any, *, trials: int
     """How often a query at each distance of a stored pattern comes back to it.
 
     Patterns are drawn at random. For binary memories a distance is a number of flipped bits, and to come back is to
-    have all bits right; for a modern one it is Euclidean, in a random direction, and the pattern is the nearest at the end.
+    have all bits right; for a modern one it is Euclidean, in a random direction, and the pattern is the nearest at the
+    end.
 
     >>> import jax, numpy as np, measureformer as mf
     >>> memory = mf.memory.Modern.store(4 * np.eye(4), beta=1.0)

@@ -128,7 +128,8 @@ class Images(eqx.Module):
 def read_images(paths: Any, *, size: tuple[int, int] | None = None) -> Images:
     """Pictures from files, or from all pictures in folders, in grey.
 
-    Different sizes are refused unless one `size` = (width, height) is asked for. Colours become grey and transparent parts white; of an animation the first frame counts.
+    Different sizes are refused unless one `size` = (width, height) is asked for. Colours become grey and transparent
+    parts white; of an animation the first frame counts.
 
     >>> import measureformer as mf
     >>> try: mf.memory.read_images([])

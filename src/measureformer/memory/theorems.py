@@ -90,7 +90,7 @@ def ramsauer20_separation(beta: Any, n: Any, radius: Any, odds: Any = None) -> A
 def ramsauer20_beta(separation: float, n: int, radius: float) -> float:
     """The smallest β above 1/Δ for which `ramsauer20_separation` is Δ: patterns with that separation are stored.
 
-    Statement   with C = 2(N−1)NM²: Δ = 2/(βN) + ln(Cβ)/β says (−βΔ) e^{−βΔ} = −z for z = Δ e^{2/N}/C, so β = −W₋₁(−z)/Δ
+    Statement   with C = 2(N−1)NM²: Δ = 2/(βN) + ln(Cβ)/β says (−βΔ) e^{−βΔ} = −z, z = Δ e^{−2/N}/C, so β = −W₋₁(−z)/Δ
     Ref         ramsauer2020, Definition 1 and Appendix A.
 
     >>> import measureformer as mf
