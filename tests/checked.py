@@ -17,5 +17,10 @@ _LIBRARY_REFUSES = {
     Literal["tsit5", "dopri8", "heun", "rk4", "euler"]: object,
     Literal["euler", "rk4"]: object,
     Literal["adam", "descent"]: object,
+    Literal["hebb", "pseudo-inverse"]: object,
+    Literal["asynchronous", "synchronous"]: object,
+    Literal["all", "each", "errors"]: object,
+    Literal["classical", "dense", "modern"]: object,
+    Literal["bottom", "top", "left", "right"]: object,
 }
 function = beartype(conf=BeartypeConf(hint_overrides=FrozenDict(_LIBRARY_REFUSES)))

@@ -57,7 +57,7 @@ def head_class(attention: Any, mu: Any, x: Any = None, *, share: float = 0.9) ->
     >>> G = mf.Attention(*(np.stack([a * np.eye(64) for a in scales]) for scales in ((1, 40), (1, 1), (1, 1), (1, 1))))
     >>> found = mf.memory.head_class(G, mu)
     >>> found.classes, found.k90.tolist()
-    (('I', 'IV'), [57.0, 1.0])
+    (('I', 'IV'), [58.0, 1.0])
     """
     layer, causal = attention, False
     while isinstance(layer, (Causal, Residual)):

@@ -107,7 +107,7 @@ class Classical(AbstractMemory):
         if b.shape != (d,):
             raise ShapeError(got=f"a bias of shape {b.shape}", need=f"({d},)", do="Give one number per bit.")
         finite(b, "bias")
-        whole = bool((b == np.round(b)).all()) and 2 * (n * d * d + np.abs(b).sum()) < EXACT
+        whole = bool((b == np.round(b)).all()) and float(2 * (n * d * d + np.abs(b).sum())) < EXACT
         return Classical(patterns, W, b, rule == "hebb" and whole)
 
     @property

@@ -49,7 +49,7 @@ class Dense(AbstractMemory):
 
     >>> import measureformer as mf
     >>> memory = mf.memory.Dense.store([[1, 1, 1, 1], [1, -1, 1, -1]], interaction=mf.memory.Polynomial(3))
-    >>> memory.retrieve([1, 1, 1, -1]).state.tolist(), memory.energy([1, 1, 1, 1]).tolist()
+    >>> memory.retrieve([-1, 1, 1, 1]).state.tolist(), memory.energy([1, 1, 1, 1]).tolist()
     ([1.0, 1.0, 1.0, 1.0], -64.0)
     """
 
