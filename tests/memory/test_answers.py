@@ -132,7 +132,7 @@ class TestHeadClass:
         ("k", "expected"), [(257, "I"), (256, "II"), (65, "II"), (64, "III"), (17, "III"), (16, "IV")]
     )
     def test_limits_of_512_tokens(self, k: int, expected: str) -> None:
-        # one query sees k tokens evenly and the rest not at all, and 90 % of them need ⌈0.9 k⌉: make that the k of the paper
+        # one query sees some tokens evenly and the others not at all; of c tokens 90 % are ⌈0.9 c⌉
         tokens = next(c for c in range(1, 513) if int(np.ceil(0.9 * c - 1e-9)) == k)
         points = np.zeros((512, 1))
         points[:tokens] = 1.0
