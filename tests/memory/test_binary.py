@@ -18,6 +18,7 @@ from measureformer.errors import DimensionMismatchError, OptionError, PatternErr
 
 M = mf.memory
 KEY = jax.random.key(0)
+pytestmark = pytest.mark.usefixtures("light_compilation")
 D = 12
 
 
@@ -157,7 +158,7 @@ class TestUpdates:
 
     def test_random_order_follows_the_key(self) -> None:
         memory = M.Classical.store(signs(13, 6))
-        queries = signs(14, 32)
+        queries = signs(14, 16)
         one, same = (memory.retrieve(queries, key=KEY).state for _ in range(2))
         np.testing.assert_array_equal(one, same)
         assert (memory.retrieve(queries, key=jax.random.key(7)).state != one).any()
@@ -171,12 +172,12 @@ class TestUpdates:
         assert M.Classical.store(np.concatenate([X, X]), rule="pseudo-inverse").stable().all()
 
     def test_one_query_and_many_agree_and_nothing_compiles_for_more(self) -> None:
-        memory = M.Dense.store(signs(15, 20))
-        queries = signs(16, 30)
+        memory = M.Dense.store(signs(15, 7))
+        queries = signs(16, 12)
         many = memory.retrieve(queries).state
         assert memory.retrieve(queries[3]).state.tolist() == many[3].tolist()
-        more = M.Dense.store(signs(17, 25))
-        assert count_compilations(lambda: more.retrieve(signs(18, 27), steps=90)) == 0
+        more = M.Dense.store(signs(17, 11))
+        assert count_compilations(lambda: more.retrieve(signs(18, 9), steps=90)) == 0
 
 
 class TestSize:

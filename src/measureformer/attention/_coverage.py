@@ -90,7 +90,7 @@ def fewest(p: Any, share: float = 0.9) -> np.ndarray:
     [2, 3]
     """
     falling = -np.sort(-np.asarray(p, np.float64), axis=-1)
-    return 1 + np.sum(np.cumsum(falling, axis=-1)[..., :-1] < share - ROUNDING, axis=-1)
+    return np.asarray(1 + np.sum(np.cumsum(falling, axis=-1)[..., :-1] < share - ROUNDING, axis=-1))
 
 
 def _blocks(m: int, n: int) -> Iterator[slice]:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from measureformer.errors import OptionError
 from measureformer.memory.base import AbstractMemory, iterate
 from measureformer.memory.classical import changed_bits, sweeper
-from measureformer.memory.interactions import AbstractInteraction, Polynomial, fields
+from measureformer.memory.interactions import AbstractInteraction, Polynomial
 from measureformer.memory.modern import Modern
 from measureformer.numerics.arrays import finite, floats, positive_int, prng_key
 from measureformer.numerics.buckets import bucket
@@ -62,7 +62,7 @@ class CapacityCurve(eqx.Module):
 
 
 def capacity(
-    interaction: AbstractInteraction,
+    interaction: Any,
     dim: int,
     counts: Any,
     key: Any,
@@ -123,7 +123,7 @@ def wilson(share: Any, trials: int) -> tuple[np.ndarray, np.ndarray]:
     share, z2 = np.asarray(share, float), Z95**2
     centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     half = Z95 * np.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2)) / (1 + z2 / trials)
-    return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
+    return np.asarray(np.maximum(centre - half, 0.0)), np.asarray(np.minimum(centre + half, 1.0))
 
 
 def _crossing(counts: np.ndarray, values: np.ndarray) -> float:
@@ -149,19 +149,22 @@ def _fixed(interaction: AbstractInteraction, keys: Array, counts: Array, most: i
         X = jax.random.rademacher(key, (most, dim), float)
         blocks = X.reshape(-1, size, dim), jnp.arange(most).reshape(-1, size)
 
-        def at(count: Array) -> Any:
-            mass = (jnp.arange(most) < count).astype(X.dtype)
+        def block(part: tuple[Array, Array]) -> tuple[Array, Array]:
+            rows, index = part
+            # no overlap exceeds that of a pattern with itself
+            even, odd = interaction.even_and_odd(rows @ X.T, float(dim))
 
-            def block(part: tuple[Array, Array]) -> tuple[Array, Array]:
-                rows, index = part
-                felt, terms = fields(interaction, rows @ X.T, mass, rows, lambda weights: weights @ X, partial=False)
+            def at(count: Array) -> tuple[Array, Array]:
+                mass = (jnp.arange(most) < count).astype(X.dtype)
+                felt = (even * mass) @ X + rows * (odd @ mass)[:, None]
+                terms = 2 * (jnp.abs(even) + jnp.abs(odd)) @ mass
                 wrong = (rows * felt < -slack * terms[:, None]) & (index < count)[:, None]
                 return jnp.sum(jnp.any(wrong, axis=1)), jnp.sum(wrong)
 
-            lost, wrong = (jnp.sum(part) for part in jax.lax.map(block, blocks))
-            return 1 - lost / count, lost == 0, wrong / (count * dim)
+            return jax.lax.map(at, counts)
 
-        return jax.lax.map(at, counts)
+        lost, wrong = (jnp.sum(part, axis=0) for part in jax.lax.map(block, blocks))
+        return 1 - lost / counts, lost == 0, wrong / (counts * dim)
 
     return jax.lax.map(trial, keys, batch_size=batch)
 

@@ -62,9 +62,9 @@ def fit_retrieval(
 
     >>> import numpy as np, measureformer as mf
     >>> rng = np.random.default_rng(0)
-    >>> patterns = rng.normal(size=(8, 4))
-    >>> noise = rng.normal(size=(2, 64, 4)) * [0.1, 0.1, 0.1, 10.0]      # the last coordinate means nothing
-    >>> index = np.arange(64) % 8
+    >>> patterns = rng.normal(size=(8, 6))
+    >>> noise = rng.normal(size=(2, 128, 6)) * [0.1, 0.1, 0.1, 0.1, 0.1, 10.0]      # the last one means nothing
+    >>> index = np.arange(128) % 8
     >>> fit = mf.memory.fit_retrieval(patterns, patterns[index] + noise[0], index, rate=0.03)
     >>> fit.accuracy(patterns[index] + noise[1], index) > 0.8
     True

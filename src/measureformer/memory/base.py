@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from measureformer.errors import DimensionMismatchError, PatternError, ShapeError
 from measureformer.numerics.arrays import finite, floats, host, shaped
+from measureformer.numerics.buckets import bucket
 
 
 class Trace(eqx.Module):
@@ -144,8 +145,16 @@ def cut_walk(walk: Walk, t: Any, m: int, *, single: bool) -> Walk:
     rest = [np.asarray(part)[:m] for part in walk[4:]]
     if single:
         state, first, energies, moves = state[0], first[0], energies[:, 0], moves[:, 0]
-        rest = [part[0] for part in rest]
+        rest = [np.asarray(part[0]) for part in rest]
     return Walk(state, first, energies, moves, *rest)
+
+
+LEAST = 100
+"""Updates that a program has room for at least: one update and many are the same program."""
+
+
+def room(steps: int) -> int:
+    return bucket(max(steps, LEAST))
 
 
 def trace_of(walk: Walk) -> Trace:

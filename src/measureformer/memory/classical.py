@@ -19,6 +19,7 @@ from measureformer.memory.base import (
     binary_states,
     cut_walk,
     iterate,
+    room,
     trace_of,
 )
 from measureformer.numerics.arrays import default_float, finite, floats, host, positive_int, prng_key
@@ -136,7 +137,7 @@ class Classical(AbstractMemory):
         """−½ ξᵀWξ + bᵀξ; exact if `exact`."""
         rows, single = binary_states(state, self.dim)
         energies = -0.5 * np.sum(rows * (rows @ self.couplings), axis=1) + rows @ self.bias
-        return energies[0] if single else energies
+        return np.asarray(energies[0]) if single else energies
 
     def update(self, state: Any, *, mode: Mode = "asynchronous", key: Any = None) -> np.ndarray:
         """All bits once: one after the other, in a random order if there is a `key`, or all at once."""
@@ -150,7 +151,7 @@ class Classical(AbstractMemory):
         rows, single = binary_states(query, self.dim, "query")
         steps = positive_int(steps, "steps")
         key = None if key is None else prng_key(key)
-        m, size = len(rows), bucket(steps)
+        m, size = len(rows), room(steps)
         if mode not in ("asynchronous", "synchronous"):
             raise OptionError(got=f"mode = {mode!r}", need='"asynchronous" or "synchronous"', do="Leave it out.")
         network = self.couplings, self.bias, np.asarray(self.slack)
@@ -182,7 +183,7 @@ def binary_certificate(
     nearest, overlap = (np.concatenate(part) for part in zip(*found, strict=True))
     errors = np.rint((rows.shape[1] - overlap) / 2).astype(int)
     parts = nearest, errors, margin, fixed
-    return BinaryCertificate(*(part[0] if single else part for part in parts))
+    return BinaryCertificate(*(np.asarray(part[0]) if single else part for part in parts))
 
 
 def _closest(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -22,6 +22,7 @@ from measureformer.memory.base import (
     binary_states,
     cut_walk,
     iterate,
+    room,
     trace_of,
 )
 from measureformer.memory.classical import BinaryCertificate, Mode, binary_certificate, changed_bits
@@ -57,7 +58,7 @@ class Dense(AbstractMemory):
     interaction: AbstractInteraction
 
     @staticmethod
-    def store(patterns: Any, *, interaction: AbstractInteraction | None = None) -> Dense:
+    def store(patterns: Any, *, interaction: Any = None) -> Dense:
         """The memory of patterns (n, d) of ±1, with `Polynomial(a)` or `Exponential()`, which is the default."""
         patterns = binary_patterns(patterns)
         interaction = Exponential() if interaction is None else interaction
@@ -97,7 +98,7 @@ class Dense(AbstractMemory):
         else:
             X = self.patterns.astype(self._precision(len(rows)))
             energies = -np.asarray(attend(rows.astype(X.dtype), X, X[:, :1]).log_normalizer)
-        return energies[0] if single else energies
+        return np.asarray(energies[0]) if single else energies
 
     def fields(self, state: Any) -> tuple[np.ndarray, np.ndarray]:
         """What every bit feels, and per state a bound of the rounding errors.
@@ -106,7 +107,7 @@ class Dense(AbstractMemory):
         """
         rows, single = binary_states(state, self.dim)
         felt, error = self._felt(rows, self._precision(len(rows)))
-        return (felt[0], error[0]) if single else (felt, error)
+        return (felt[0], np.asarray(error[0])) if single else (felt, error)
 
     def _felt(self, rows: np.ndarray, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(self.interaction, Exponential):
@@ -163,7 +164,7 @@ class Dense(AbstractMemory):
         slack = 0.0 if self.interaction.exact(self.n, self.dim) else 4 * (n + 8) * np.finfo(float).eps
         network = self.interaction, pad_rows(self.patterns, n), mass, np.asarray(slack)
         start, limit = pad_rows(rows, bucket(m)), np.asarray(steps)
-        walk, t = _walk(network, start, limit, key, mode == "synchronous", bucket(steps))
+        walk, t = _walk(network, start, limit, key, mode == "synchronous", room(steps))
         walk = cut_walk(walk, t, m, single=single)
         return Retrieval(walk.state, trace_of(walk), self.certificate(walk.state))
 

@@ -29,6 +29,11 @@ class AbstractInteraction(eqx.Module):
     def rise(self, u: Any, level: Any) -> Any:
         """g(u) = F(u + 1) − F(u − 1), times a positive factor that depends on `level` alone."""
 
+    def even_and_odd(self, overlaps: Any, level: Any) -> tuple[Any, Any]:
+        """½(g(m − 1) + g(m + 1)) and ½(g(m − 1) − g(m + 1))."""
+        below, above = (self.rise(overlaps + s, level) for s in (-1, 1))
+        return 0.5 * (below + above), 0.5 * (below - above)
+
     @abc.abstractmethod
     def exact(self, n: int, dim: int) -> bool:
         """Whether all fields are sums of integers that float64 holds exactly."""
@@ -74,6 +79,10 @@ class Exponential(AbstractInteraction):
     def rise(self, u: Any, level: Any) -> Any:
         return namespace(u).exp(u - level)
 
+    def even_and_odd(self, overlaps: Any, level: Any) -> tuple[Any, Any]:
+        rise = self.rise(overlaps, level)
+        return math.cosh(1) * rise, -math.sinh(1) * rise
+
     def exact(self, n: int, dim: int) -> bool:
         return False
 
@@ -94,9 +103,8 @@ def fields(
     """
     xp = namespace(overlaps)
     level = xp.max(xp.where(mass > 0, overlaps, -math.inf), axis=1, keepdims=True)
-    above, below = (interaction.rise(overlaps + s, level) * mass for s in (1, -1))
-    even, odd = 0.5 * (below + above), 0.5 * (below - above)
+    even, odd = (part * mass for part in interaction.even_and_odd(overlaps, level))
     felt = times_patterns(even)
     if partial:
         felt = xp.where(states == 0, times_patterns(interaction.rise(overlaps, level) * mass), felt)
-    return felt + states * xp.sum(odd, axis=1, keepdims=True), xp.sum(abs(below) + abs(above), axis=1)
+    return felt + states * xp.sum(odd, axis=1, keepdims=True), 2 * xp.sum(abs(even) + abs(odd), axis=1)

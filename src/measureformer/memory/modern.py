@@ -16,7 +16,7 @@ from measureformer.maps import Attention
 from measureformer.measures import AbstractMeasure, Discrete
 from measureformer.memory import theorems
 from measureformer.memory._search import best_key
-from measureformer.memory.base import AbstractMemory, Retrieval, Walk, cut_walk, iterate, rows_of, trace_of
+from measureformer.memory.base import AbstractMemory, Retrieval, Walk, cut_walk, iterate, room, rows_of, trace_of
 from measureformer.numerics.arrays import (
     at_once,
     cast,
@@ -184,11 +184,11 @@ class Modern(AbstractMemory):
         if tol is None:
             tol = (1e-12 if dtype == np.float64 else 1e-5) * float(self.mu.radius())
         start, mu, beta, tol = cast((pad_rows(rows, bucket(m)), self.mu.padded(), self.beta, np.asarray(tol)), dtype)
-        walk, t = at_once(_walk, mu, beta, start, np.asarray(steps), tol, bucket(steps))
+        walk, t = at_once(_walk, mu, beta, start, np.asarray(steps), tol, room(steps))
         flat = cut_walk(walk, t, m, single=False)
         certificate = self._certificate(np.asarray(host(rows), dtype), flat)
         if single:
-            certificate = ModernCertificate(*(part[0] for part in vars(certificate).values()))
+            certificate = ModernCertificate(*(np.asarray(part[0]) for part in vars(certificate).values()))
         walk = cut_walk(walk, t, m, single=single)
         return Retrieval(on_device(walk.state), trace_of(walk), certificate)
 
@@ -296,7 +296,7 @@ class HeadMemory(eqx.Module):
         return on_device(found[0] if single else found)
 
 
-def as_memory(attention: Attention, mu: Discrete, *, head: int = 0) -> HeadMemory:
+def as_memory(attention: Any, mu: Any, *, head: int = 0) -> HeadMemory:
     """The memory that one head of a layer has in the context mu: its keys are the patterns.
 
     Statement   softmax(β Qx·(KY)ᵀ) V Y = B f(Qx) with the memory f of the keys K Y and V = B K

@@ -19,7 +19,7 @@ from measureformer.result import Check, Figure, Outcome, Series
 class Config:
     least: int = 10
     most: int = 18
-    trials: int = 100
+    trials: int = 60
     dim: int = 32
     patterns: int = 1500
 
@@ -27,12 +27,13 @@ class Config:
 def _curves(key: Any, config: Config, criterion: Any) -> list[CapacityCurve]:
     curves: list[CapacityCurve] = []
     # half of the patterns are fixed up to nearly 2^d of them: for that, fewer bits
-    dims = range(config.least, config.most + 1, 4) if criterion == "all" else range(6, 13, 2)
+    dims = range(config.least, config.most + 1, 4) if criterion == "all" else range(6, 11, 2)
+    trials = config.trials if criterion == "all" else config.trials // 5
     for d in dims:
         reach = np.geomspace(0.3, 3, 7) if criterion == "all" else np.geomspace(0.5, 2 ** (d / 2), 8)
         counts = np.unique(np.round(birthday_capacity(d) * reach).astype(int))
         curves.append(
-            capacity(Exponential(), d, counts, jax.random.fold_in(key, d), trials=config.trials, criterion=criterion)
+            capacity(Exponential(), d, counts, jax.random.fold_in(key, d), trials=trials, criterion=criterion)
         )
     return curves
 
