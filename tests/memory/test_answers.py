@@ -17,6 +17,7 @@ import measureformer as mf
 from measureformer.attention import fewest
 from measureformer.errors import DtypeError, NoClosedFormError, NothingVisibleError, OptionError, ShapeError
 from measureformer.memory._capacity import wilson
+from measureformer.numerics.random import generator
 
 M = mf.memory
 KEY = jax.random.key(0)
@@ -27,7 +28,7 @@ class TestCapacity:
     def test_fixed_patterns_bit_by_bit(self) -> None:
         # the same draws, with every bit's two energies
         d, counts, trials = 10, [2, 5, 9], 4
-        X = np.asarray(jax.vmap(lambda key: jax.random.rademacher(key, (16, d), float))(jax.random.split(KEY, trials)))
+        X = 2.0 * generator(KEY).integers(0, 2, (trials, 16, d), dtype=np.int8) - 1
         both = X[:, :, None, None, :] * np.where(np.eye(d, dtype=bool), [[[1.0]], [[-1.0]]], 1.0)
         for interaction, F in ((M.Polynomial(2), np.square), (M.Exponential(), np.exp)):
             curve = M.capacity(interaction, d, counts, KEY, trials=trials, criterion="each")

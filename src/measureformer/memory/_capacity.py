@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
@@ -16,7 +17,7 @@ from measureformer.memory.base import AbstractMemory, iterate
 from measureformer.memory.classical import changed_bits, sweeper
 from measureformer.memory.interactions import AbstractInteraction, Polynomial
 from measureformer.memory.modern import Modern
-from measureformer.numerics.arrays import finite, floats, positive_int, prng_key
+from measureformer.numerics.arrays import finite, floats, positive_int
 from measureformer.numerics.buckets import bucket
 from measureformer.numerics.random import generator
 
@@ -83,7 +84,7 @@ def capacity(
     >>> bool((curve.low <= curve.held).all() and (curve.held <= curve.high).all())
     True
     """
-    dim, trials, key = positive_int(dim, "dim"), positive_int(trials, "trials"), prng_key(key)
+    dim, trials = positive_int(dim, "dim"), positive_int(trials, "trials")
     counts = np.atleast_1d(np.asarray([positive_int(count, "counts") for count in np.atleast_1d(counts)]))
     if criterion not in ("all", "each", "errors"):
         raise OptionError(
@@ -102,9 +103,8 @@ def capacity(
     most = bucket(int(counts.max()))
     program = _followed if criterion == "errors" else _fixed
     batch = max(1, min(trials, LOGITS // (most * max(most, dim))))
-    fixed, whole, wrong = (
-        np.asarray(part) for part in program(interaction, jax.random.split(key, trials), counts, most, dim, batch)
-    )
+    drawn = (2 * generator(key).integers(0, 2, (trials, most, dim), dtype=np.int8) - 1).astype(np.int8)
+    fixed, whole, wrong = (np.asarray(part) for part in program(interaction, drawn, counts, batch))
     held = (whole if criterion == "all" else fixed).mean(axis=0)
     if criterion == "all":
         low, high = wilson(held, trials)
@@ -138,16 +138,15 @@ def _crossing(counts: np.ndarray, values: np.ndarray) -> float:
 
 
 @eqx.filter_jit
-def _fixed(interaction: AbstractInteraction, keys: Array, counts: Array, most: int, dim: int, batch: int) -> Any:
+def _fixed(interaction: AbstractInteraction, drawn: Array, counts: Array, batch: int) -> Any:
     """For each trial and count: share of patterns that are fixed, whether all are, share of bits that change."""
+    _, most, dim = drawn.shape
     slack = 0.0 if interaction.exact(most, dim) else 4 * (most + 8) * float(jnp.finfo(float).eps)
-
     # patterns in blocks, whose overlaps with all others fit; buckets are multiples of large powers of two
     size = math.gcd(most, 1 << (max(1, LOGITS // most).bit_length() - 1))
 
-    def trial(key: Array) -> Any:
-        X = jax.random.rademacher(key, (most, dim), float)
-        blocks = X.reshape(-1, size, dim), jnp.arange(most).reshape(-1, size)
+    def trial(X: Array) -> Any:
+        X = X.astype(float)
 
         def block(part: tuple[Array, Array]) -> tuple[Array, Array]:
             rows, index = part
@@ -163,25 +162,33 @@ def _fixed(interaction: AbstractInteraction, keys: Array, counts: Array, most: i
 
             return jax.lax.map(at, counts)
 
-        lost, wrong = (jnp.sum(part, axis=0) for part in jax.lax.map(block, blocks))
+        found = _mapped(block, (X.reshape(-1, size, dim), jnp.arange(most).reshape(-1, size)), 1)
+        lost, wrong = (jnp.sum(part, axis=0) for part in found)
         return 1 - lost / counts, lost == 0, wrong / (counts * dim)
 
-    return jax.lax.map(trial, keys, batch_size=batch)
+    return _mapped(trial, drawn, batch)
+
+
+def _mapped(f: Callable[[Any], Any], xs: Any, batch: int) -> Any:
+    """All at once if they are few, otherwise in batches: a loop around one batch would only cost compilation."""
+    return jax.vmap(f)(xs) if len(jax.tree.leaves(xs)[0]) <= batch else jax.lax.map(f, xs, batch_size=batch)
 
 
 @eqx.filter_jit
-def _followed(interaction: AbstractInteraction, keys: Array, counts: Array, most: int, dim: int, batch: int) -> Any:
+def _followed(interaction: AbstractInteraction, drawn: Array, counts: Array, batch: int) -> Any:
     """As `_fixed`, for a classical memory whose first patterns are followed by asynchronous updates."""
+    _, most, dim = drawn.shape
+    rows = min(FOLLOWED, most)
 
-    def trial(key: Array) -> Any:
-        X = jax.random.rademacher(key, (most, dim), float)
-        rows = min(FOLLOWED, most)
+    def trial(X: Array) -> Any:
+        X = X.astype(float)
+        first = X[:rows]
 
         def at(count: Array) -> Any:
             stored = jnp.where((jnp.arange(most) < count)[:, None], X, 0)
             W = stored.T @ stored
             W = W - jnp.diag(jnp.diag(W))
-            sweep, first = sweeper(W, 0), X[:rows]
+            sweep = sweeper(W, 0)
 
             def step(state: Array, t: Array) -> tuple[Array, Array]:
                 felt = state @ W
@@ -196,7 +203,7 @@ def _followed(interaction: AbstractInteraction, keys: Array, counts: Array, most
 
         return jax.lax.map(at, counts)
 
-    return jax.lax.map(trial, keys, batch_size=batch)
+    return _mapped(trial, drawn, batch)
 
 
 class BasinCurve(eqx.Module):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -38,7 +40,8 @@ class Trace(eqx.Module):
     """Whether a two-cycle was met; synchronous updates only."""
 
 
-class Retrieval(eqx.Module):
+@dataclass(frozen=True)
+class Retrieval:
     """The answer of a memory: `state`, the `trace` of the way there, and a `certificate`.
 
     >>> import measureformer as mf
@@ -49,7 +52,12 @@ class Retrieval(eqx.Module):
 
     state: Any
     trace: Trace
-    certificate: Any
+    certify: Callable[[], Any] = field(repr=False)
+
+    @cached_property
+    def certificate(self) -> Any:
+        """What is certain about the answer; computed when it is looked at for the first time."""
+        return self.certify()
 
 
 class AbstractMemory(eqx.Module):

@@ -166,7 +166,7 @@ class Dense(AbstractMemory):
         start, limit = pad_rows(rows, bucket(m)), np.asarray(steps)
         walk, t = _walk(network, start, limit, key, mode == "synchronous", room(steps))
         walk = cut_walk(walk, t, m, single=single)
-        return Retrieval(walk.state, trace_of(walk), self.certificate(walk.state))
+        return Retrieval(walk.state, trace_of(walk), lambda: self.certificate(walk.state))
 
     def certificate(self, state: Any) -> BinaryCertificate:
         """Which stored pattern a state is, and whether it is a fixed point."""

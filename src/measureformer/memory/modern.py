@@ -186,11 +186,14 @@ class Modern(AbstractMemory):
         start, mu, beta, tol = cast((pad_rows(rows, bucket(m)), self.mu.padded(), self.beta, np.asarray(tol)), dtype)
         walk, t = at_once(_walk, mu, beta, start, np.asarray(steps), tol, room(steps))
         flat = cut_walk(walk, t, m, single=False)
-        certificate = self._certificate(np.asarray(host(rows), dtype), flat)
-        if single:
-            certificate = ModernCertificate(*(np.asarray(part[0]) for part in vars(certificate).values()))
+        queries = np.asarray(host(rows), dtype)
+
+        def certify() -> ModernCertificate:
+            found = self._certificate(queries, flat)
+            return ModernCertificate(*(np.asarray(part[0]) for part in vars(found).values())) if single else found
+
         walk = cut_walk(walk, t, m, single=single)
-        return Retrieval(on_device(walk.state), trace_of(walk), certificate)
+        return Retrieval(on_device(walk.state), trace_of(walk), certify)
 
     def separation(self, index: Any = None) -> np.ndarray:
         """Δ_i of all patterns, or of those at `index`; infinite for a pattern that is alone."""

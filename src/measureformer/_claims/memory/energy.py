@@ -16,8 +16,8 @@ from measureformer.result import Check, Figure, Outcome, Series
 
 @dataclass(frozen=True)
 class Config:
-    dim: int = 64
-    patterns: int = 16
+    dim: int = 32
+    patterns: int = 64
     queries: int = 200
 
 
@@ -87,5 +87,5 @@ claim = Claim(
     control=_control,
     control_statement="All bits of the classical memory are updated at once, and many queries end in two-cycles.",
     quick=Config(),
-    full=Config(dim=256, patterns=64, queries=2000),
+    full=Config(dim=128, patterns=256, queries=2000),
 )

@@ -16,11 +16,11 @@ from measureformer.result import Check, Figure, Outcome, Series
 
 @dataclass(frozen=True)
 class Config:
-    least: int = 16
-    most: int = 32
-    sizes: int = 3
-    trials: int = 24
-    degrees: str = "2 3"
+    least: int = 20
+    most: int = 28
+    sizes: int = 2
+    trials: int = 20
+    degrees: str = "3"
 
 
 def _predicted(d: int, degree: int) -> float:
