@@ -205,15 +205,6 @@ class TestHeads:
         np.testing.assert_allclose(head.memory.energy(xi), memory.energy(xi), rtol=1e-12)
 
 
-def test_a_million_patterns_in_linear_memory() -> None:
-    # logits of all pairs would be 64 GB
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(1_000_000, 64)).astype(np.float32)
-    found = M.Modern.store(X, 1.0).retrieve(X[:16] + 0.3 * rng.normal(size=(16, 64)).astype(np.float32), steps=3)
-    assert found.certificate.nearest.tolist() == list(range(16))
-    np.testing.assert_allclose(found.state, X[:16], atol=1e-4)
-
-
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "no patterns": (lambda: M.Modern.store(np.zeros((0, 3)), 1.0), PatternError, "at least one"),
     "cold": (lambda: M.Modern.store([[1.0]], 0.0), OptionError, "beta = 0"),

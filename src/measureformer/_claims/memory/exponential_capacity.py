@@ -91,5 +91,5 @@ claim = Claim(
     control=_control,
     control_statement="Half of the patterns are fixed: another criterion, and another law, with twice the exponent.",
     quick=Config(),
-    full=Config(most=28, trials=200, dim=40, patterns=60_000),
+    full=Config(most=22, trials=200, dim=40, patterns=60_000),
 )

@@ -104,5 +104,5 @@ claim = Claim(
     control=_control,
     control_statement="Hebb's rule, a = 2, where a is claimed.",
     quick=Config(),
-    full=Config(least=16, most=64, sizes=5, trials=100, degrees="2 3 4"),
+    full=Config(least=16, most=48, sizes=5, trials=40, degrees="2 3 4"),
 )
