@@ -144,6 +144,11 @@ class TestUpdates:
         assert not found.trace.converged
         assert not found.certificate.fixed
         assert memory.retrieve([1, -1]).trace.converged
+        # a query that cycles says so also while others are still on their way
+        several = M.Classical.store(signs(0, 40)).retrieve(signs(1, 16), mode="synchronous").trace
+        assert several.cycles.any()
+        assert (several.cycles != several.converged).all()
+        assert len(set(several.steps.tolist())) > 1
 
     def test_unknown_bits_are_filled_in_and_ties_keep_what_is_known(self) -> None:
         memory = M.Classical.store(signs(12, 1))

@@ -134,7 +134,15 @@ def iterate(
         back = (t > 0) & jnp.all(new == before, axis=1) & ~still & ~done
         energies = energies.at[t].set(energy)
         moves = moves.at[t].set(move)
-        return t + 1, new, state, first, energies, moves, (done | still | back, converged | still, cycles | back)
+        return (
+            t + 1,
+            new,
+            state,
+            first,
+            energies,
+            moves,
+            (done | still | back, converged | (still & ~done), cycles | back),
+        )
 
     no = jnp.zeros(m, bool)
     carry = (jnp.zeros((), int), start, start, start, rows, rows[1:], (no, no, no))

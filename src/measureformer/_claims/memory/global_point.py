@@ -31,7 +31,8 @@ def _outcome(key: Any, config: Config, *, heat: float) -> Outcome:
     found = Modern.store(X, heat / spread**2).retrieve(queries, steps=200)
     ends = np.linalg.norm(np.asarray(found.state), axis=1)
     moves = found.trace.moves
-    rates = moves[1:6] / moves[:5]
+    # a query that has come to rest has no rate
+    rates = moves[1:6] / np.where(moves[:5] > 0, moves[:5], np.inf)
     figure = Figure(
         "One fixed point",
         "updates",

@@ -19,20 +19,22 @@ class Config:
     clusters: int = 5
     members: int = 8
     dim: int = 16
-    width: float = 0.05
+    width: float = 0.02
 
 
 def _patterns(key: Any, config: Config) -> tuple[np.ndarray, np.ndarray]:
     rng = generator(key)
     centres = np.repeat(sphere(rng, config.clusters, config.dim, 4.0), config.members, axis=0)
     X = centres + config.width * rng.normal(size=centres.shape)
+    # of equal norms, so that every pattern can be stored by itself when it is cold enough
+    X *= 4 / np.linalg.norm(X, axis=1, keepdims=True)
     means = X.reshape(config.clusters, config.members, -1).mean(axis=1)
     return X, means
 
 
 def _outcome(key: Any, config: Config, *, beta: float) -> Outcome:
     X, means = _patterns(key, config)
-    betas = np.geomspace(1.0, 3e4, 10)
+    betas = np.geomspace(0.1, 3e4, 12)
     found = Modern.store(X, beta).fixed_points()
     ends = found.points[found.labels].reshape(config.clusters, config.members, -1)
     apart = np.linalg.norm(ends - means[:, None], axis=2).max()
@@ -58,7 +60,7 @@ def _outcome(key: Any, config: Config, *, beta: float) -> Outcome:
 
 
 def _run(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, beta=4.0)
+    return _outcome(key, config, beta=1.0)
 
 
 def _control(key: Any, config: Config) -> Outcome:
