@@ -138,7 +138,7 @@ def _crossing(counts: np.ndarray, values: np.ndarray) -> float:
 
 
 @eqx.filter_jit
-def _fixed(interaction: AbstractInteraction, drawn: Array, counts: Array, batch: int) -> Any:
+def _fixed(interaction: AbstractInteraction, drawn: Any, counts: Any, batch: int) -> Any:
     """For each trial and count: share of patterns that are fixed, whether all are, share of bits that change."""
     _, most, dim = drawn.shape
     slack = 0.0 if interaction.exact(most, dim) else 4 * (most + 8) * float(jnp.finfo(float).eps)
@@ -175,7 +175,7 @@ def _mapped(f: Callable[[Any], Any], xs: Any, batch: int) -> Any:
 
 
 @eqx.filter_jit
-def _followed(interaction: AbstractInteraction, drawn: Array, counts: Array, batch: int) -> Any:
+def _followed(interaction: AbstractInteraction, drawn: Any, counts: Any, batch: int) -> Any:
     """As `_fixed`, for a classical memory whose first patterns are followed by asynchronous updates."""
     _, most, dim = drawn.shape
     rows = min(FOLLOWED, most)

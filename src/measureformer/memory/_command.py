@@ -39,8 +39,8 @@ def run(
     out: Path,
 ) -> Iterator[str]:
     """Store, damage, recall, write; yields what to tell the user, line by line."""
-    wanted = GENERATIONS if generation == "all" else (generation,)
-    if not set(wanted) <= set(GENERATIONS):
+    wanted = tuple(name for name in GENERATIONS if generation in (name, "all"))
+    if not wanted:
         raise OptionError(
             got=f"--generation {generation}", need="modern, dense, classical or all", do="Leave it out for modern."
         )
@@ -118,8 +118,15 @@ def _keep_inputs(inputs: Sequence[Path], outputs: Iterable[Path]) -> None:
 
 
 def _part(found: Recall, rows: slice) -> Recall:
-    arrays = (found.values, found.first, found.nearest, found.errors, found.steps, found.converged)
-    return Recall(*(part[rows] for part in arrays), found.beta)
+    return Recall(
+        found.values[rows],
+        found.first[rows],
+        found.nearest[rows],
+        found.errors[rows],
+        found.steps[rows],
+        found.converged[rows],
+        found.beta,
+    )
 
 
 def _png(values: np.ndarray) -> bytes:

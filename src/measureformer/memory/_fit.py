@@ -138,7 +138,7 @@ def _loss(parameters: Any, data: Any) -> Array:
 
 
 @eqx.filter_jit
-def _stretch(optimiser: Any, state: Any, data: Any, rate: Array, wanted: Array) -> Any:
+def _stretch(optimiser: Any, state: Any, data: Any, rate: Any, wanted: Any) -> Any:
     def step(state: Any, t: Array) -> Any:
         parameters, memory = state
         loss, slope = jax.value_and_grad(_loss)(parameters, data)

@@ -19,7 +19,7 @@ from measureformer.memory.images import binary, checked_pictures
 from measureformer.memory.modern import Modern
 
 Generation = Literal["classical", "dense", "modern"]
-GENERATIONS = ("classical", "dense", "modern")
+GENERATIONS: tuple[Generation, ...] = ("classical", "dense", "modern")
 HOTTEST = 1e6
 """Largest inverse temperature that is chosen by itself: patterns that are equal have no separation."""
 
@@ -84,8 +84,8 @@ def recall(images: Any, queries: Any, *, generation: Generation = "modern", beta
     memory = Modern.store(patterns, beta)
     rows = turn(queries.reshape(len(queries), -1))
     found = memory.retrieve(rows)
-    ends = [attend(beta * np.asarray(state), patterns, flat).values for state in (found.state, rows)]
-    return _recalled(flat, *map(np.asarray, ends), found.trace, shape, float(beta))
+    last, first = (np.asarray(attend(beta * np.asarray(xi), patterns, flat).values) for xi in (found.state, rows))
+    return _recalled(flat, last, first, found.trace, shape, float(beta))
 
 
 def _normalised(flat: np.ndarray) -> tuple[np.ndarray, Any]:

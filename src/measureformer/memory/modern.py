@@ -183,8 +183,8 @@ class Modern(AbstractMemory):
         dtype = common_dtype(rows, self.mu)
         if tol is None:
             tol = (1e-12 if dtype == np.float64 else 1e-5) * float(self.mu.radius())
-        start, mu, beta, tol = cast((pad_rows(rows, bucket(m)), self.mu.padded(), self.beta, np.asarray(tol)), dtype)
-        walk, t = at_once(_walk, mu, beta, start, np.asarray(steps), tol, room(steps))
+        program = cast((self.mu.padded(), self.beta, pad_rows(rows, bucket(m)), np.asarray(tol)), dtype)
+        walk, t = at_once(_walk, *program, np.asarray(steps), room(steps))
         flat = cut_walk(walk, t, m, single=False)
         queries = np.asarray(host(rows), dtype)
 
@@ -212,11 +212,11 @@ class Modern(AbstractMemory):
         """Where the patterns themselves end; ends closer than `atol` · M are one point."""
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
-        from scipy.spatial import cKDTree
+        from scipy.spatial import KDTree
 
         found = self.retrieve(self.patterns, steps=steps)
         ends = np.asarray(found.state)
-        pairs = cKDTree(ends).query_pairs(atol * float(self.mu.radius()), output_type="ndarray")
+        pairs = KDTree(ends).query_pairs(atol * float(self.mu.radius()), output_type="ndarray")
         graph = coo_array((np.ones(len(pairs)), pairs.T), shape=(self.n, self.n))
         count, labels = connected_components(graph, directed=False)
         first = np.array([int(np.argmax(labels == c)) for c in range(count)])
@@ -342,7 +342,7 @@ def _apart(rows: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _walk(mu: Discrete, beta: Array, start: Array, limit: Array, tol: Array, size: int) -> Any:
+def _walk(mu: Discrete, beta: Array, start: Array, tol: Array, limit: Array, size: int) -> Any:
     log_mass, radius = mu.log_mass, mu.radius()
 
     def step(state: Array, t: Array) -> tuple[Array, Array]:

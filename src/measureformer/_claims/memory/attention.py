@@ -32,7 +32,7 @@ def _outcome(key: Any, config: Config, *, with_beta: bool) -> Outcome:
     for beta in BETAS:
         memory = Modern.store(mu, beta)
         layer = as_attention(memory)
-        layer = layer if with_beta else Attention(layer.Q, layer.K, layer.V, layer.W)
+        layer = layer if with_beta else Attention(layer.Q, layer.K, layer.V, layer.W, scale=1.0)
         gaps.append(float(np.abs(np.asarray(layer(mu, queries)) - np.asarray(memory.update(queries))).max()))
     Q, K, B = (rng.normal(size=(config.dim, config.dim)) for _ in range(3))
     # values that can be read off the keys: V = B K
