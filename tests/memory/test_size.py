@@ -41,6 +41,7 @@ def test_a_million_patterns() -> None:
     # logits of all pairs would be 64 GB
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1_000_000, 64), np.float32)
-    found = M.Modern.store(X, 1.0).retrieve(X[:16] + 0.3 * rng.standard_normal((16, 64), np.float32), steps=3)
+    X *= 8 / np.linalg.norm(X, axis=1, keepdims=True)
+    found = M.Modern.store(X, 2.0).retrieve(X[:16] + 0.3 * rng.standard_normal((16, 64), np.float32), steps=3)
     assert found.certificate.nearest.tolist() == list(range(16))
     np.testing.assert_allclose(found.state, X[:16], atol=1e-4)
