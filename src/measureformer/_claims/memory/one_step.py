@@ -55,8 +55,8 @@ def _outcome(key: Any, config: Config, *, factor: float) -> Outcome:
         (
             Series(f"d = {config.dim}, N = {config.patterns}", floats(far[0][count]), floats(far[1][count]), "points"),
             Series("d = 16, N = 100", floats(near[0][count]), floats(near[1][count]), "points"),
-            _line("bound", far),
-            _line("bound ", near),
+            _line(f"bound, d = {config.dim}", far),
+            _line("bound, d = 16", near),
         ),
         yscale="log",
         caption="Patterns uniform on the sphere of radius √(d−1), β = 1; below 1e-14 there is only rounding.",

@@ -79,7 +79,6 @@ def _run(key: Any, config: Config) -> Outcome:
         "bits d",
         "patterns of which half are fixed",
         tuple(series),
-        xscale="log",
         yscale="log",
         caption=f"{config.trials} trials; dashed: d^(a−1)/((2a−3)!! q²), q the quantile at which no bit of d changes.",
     )
