@@ -103,7 +103,7 @@ class TestUpdate:
 
 class TestTheorems:
     def test_anchors(self) -> None:
-        for beta, K, d, p, c, n in ((1, 3, 20, 0.001, 3.15461, 7.41), (1, 1, 75, 0.001, 1.37188, 10.97)):
+        for beta, K, d, p, c, n in ((1.0, 3.0, 20, 0.001, 3.15461, 7.41), (1.0, 1.0, 75, 0.001, 1.37188, 10.97)):
             found = M.ramsauer20_capacity(beta, K, d, p)
             assert found.c == pytest.approx(c, abs=1e-5)
             assert found.patterns == pytest.approx(n, abs=0.005)
@@ -169,6 +169,7 @@ class TestTheorems:
 
     def test_clusters_are_metastable(self) -> None:
         X = np.repeat(4 * np.eye(D)[:3], 4, axis=0) + 0.02 * np.random.default_rng(0).normal(size=(12, D))
+        X *= 4 / np.linalg.norm(X, axis=1, keepdims=True)
         found = M.Modern.store(X, 2.0).fixed_points()
         assert found.members.tolist() == [4, 4, 4]
         np.testing.assert_allclose(found.points, X.reshape(3, 4, D).mean(axis=1), atol=0.01)

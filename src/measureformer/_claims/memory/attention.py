@@ -57,7 +57,7 @@ def _outcome(key: Any, config: Config, *, with_beta: bool) -> Outcome:
         ),
         xscale="log",
         yscale="log",
-        caption=f"{config.patterns} weighted patterns, {config.queries} queries; differences below 1e-17 are drawn there.",
+        caption=f"{config.patterns} weighted patterns, {config.queries} queries; differences of 0 are drawn at 1e-17.",
     )
     return Outcome(checks, figure)
 
