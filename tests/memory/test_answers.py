@@ -176,30 +176,32 @@ class TestHeadClass:
 
 
 class TestFit:
-    def test_projections_learn_what_to_ignore(self) -> None:
+    @pytest.fixture(scope="class")
+    def data(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Patterns, two sets of queries in which two of six coordinates mean nothing, and their targets."""
         rng = np.random.default_rng(0)
         patterns, index = rng.normal(size=(16, 6)), np.arange(320) % 16
         noise = rng.normal(size=(2, 320, 6)) * [0.1, 0.1, 0.1, 0.1, 10.0, 10.0]
-        train, test = patterns[index] + noise[0], patterns[index] + noise[1]
+        return patterns, patterns[index] + noise[0], patterns[index] + noise[1], index
+
+    def test_projections_learn_what_to_ignore(self, data: tuple[np.ndarray, ...]) -> None:
+        patterns, train, test, index = data
         fit = M.fit_retrieval(patterns, train, index, steps=300, rate=0.1)
         untrained = np.mean(np.argmax(test @ patterns.T, axis=1) == index)
         assert untrained < 0.3
         assert fit.accuracy(test, index) > 0.8
         # the loss is −log of the softmax weight of the target, of the layer that is returned
-        q, k = test[:320] @ np.asarray(fit.layer.Q[0]).T, patterns @ np.asarray(fit.layer.K[0]).T
-        np.testing.assert_allclose(
-            fit.layer(fit.mu, test[:3]), softmax(q[:3] @ k.T, axis=1) @ patterns, rtol=1e-6, atol=1e-8
-        )
-        logits = train @ np.asarray(fit.layer.Q[0]).T @ k.T
-        loss = -np.mean(np.log(softmax(logits, axis=1)[np.arange(320), index]))
-        assert fit.losses[-1] == pytest.approx(loss, rel=1e-6)
+        Q, K = (np.asarray(part[0]) for part in (fit.layer.Q, fit.layer.K))
+        weights = softmax(test[:3] @ Q.T @ K @ patterns.T, axis=1)
+        np.testing.assert_allclose(fit.layer(fit.mu, test[:3]), weights @ patterns, rtol=1e-6, atol=1e-8)
+        shares = softmax(train @ Q.T @ K @ patterns.T, axis=1)[np.arange(320), index]
+        assert fit.losses[-1] == pytest.approx(-np.mean(np.log(shares)), rel=1e-6)
         assert len(fit.losses) == 301
 
-    def test_stretches_do_not_matter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_stretches_do_not_matter(self, data: tuple[np.ndarray, ...]) -> None:
         # kills: a last stretch that goes on past the steps that were asked for
-        X = np.eye(3)
-        short = M.fit_retrieval(X, X, [1, 2, 0], steps=130)
-        long = M.fit_retrieval(X, X, [1, 2, 0], steps=200)
+        patterns, train, _, index = data
+        short, long = (M.fit_retrieval(patterns, train, index, steps=steps) for steps in (130, 200))
         np.testing.assert_allclose(short.losses[:-1], long.losses[:130], rtol=1e-12)
         assert short.losses[-1] == pytest.approx(long.losses[130], rel=1e-9)
 

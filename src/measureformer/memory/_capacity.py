@@ -123,7 +123,9 @@ def wilson(share: Any, trials: int) -> tuple[np.ndarray, np.ndarray]:
     share, z2 = np.asarray(share, float), Z95**2
     centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     half = Z95 * np.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2)) / (1 + z2 / trials)
-    return np.asarray(np.maximum(centre - half, 0.0)), np.asarray(np.minimum(centre + half, 1.0))
+    # at 0 and 1 an end is the share itself, which rounding would miss
+    low, high = np.clip(centre - half, 0, share), np.clip(centre + half, share, 1)
+    return np.asarray(low), np.asarray(high)
 
 
 def _crossing(counts: np.ndarray, values: np.ndarray) -> float:

@@ -86,11 +86,11 @@ def _damaged(values: np.ndarray, damage: Damage, *, default: float) -> np.ndarra
 
 
 def _told(generation: str, found: Recall, names: Sequence[str], stored: Sequence[str]) -> Iterator[str]:
-    at = "" if found.beta is None else f", beta {found.beta:.3g}"
-    yield f"{generation}{at}:"
+    if found.beta is not None:
+        yield f"{generation}: beta {found.beta:.3g}"
     for name, i, error, steps in zip(names, found.nearest, found.errors, found.steps, strict=True):
-        how = f"after {steps} update{'s' if steps != 1 else ''}, {error:.2g} off per pixel"
-        yield f"  {name}: {stored[i]} {how}" if error < 0.05 else f"  {name}: none; closest to {stored[i]}, {how}"
+        what = stored[i] if error < 0.05 else f"nothing that is stored, closest to {stored[i]}"
+        yield f"{generation}: {name} is {what}; {steps} update{'s' if steps != 1 else ''}, {error:.2g} off per pixel"
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
