@@ -12,7 +12,7 @@ import numpy as np
 
 from measureformer.errors import OptionError, OutputError
 from measureformer.files import write_atomically
-from measureformer.memory._recall import GENERATIONS, Recall, draw_recall, recall
+from measureformer.memory._recall import GENERATIONS, Generation, Recall, draw_recall, recall
 from measureformer.memory.images import masked, noisy, read_images
 
 SHOWN = 12
@@ -39,7 +39,7 @@ def run(
     out: Path,
 ) -> Iterator[str]:
     """Store, damage, recall, write; yields what to tell the user, line by line."""
-    wanted = tuple(name for name in GENERATIONS if generation in (name, "all"))
+    wanted: list[Generation] = [name for name in GENERATIONS if generation in (name, "all")]
     if not wanted:
         raise OptionError(
             got=f"--generation {generation}", need="modern, dense, classical or all", do="Leave it out for modern."
@@ -52,7 +52,7 @@ def run(
     names = _distinct(asked.names)
     files = {name: out / f"{name}.png" for name in names}
     _keep_inputs([*paths, *query], files.values())
-    recalls = {name: recall(stored.values, queries, generation=name, beta=beta) for name in wanted}
+    recalls = {str(name): recall(stored.values, queries, generation=name, beta=beta) for name in wanted}
     for name, found in recalls.items():
         yield from _told(name, found, names, stored.names)
     # the newest generation is what is written

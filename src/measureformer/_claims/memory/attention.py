@@ -33,7 +33,7 @@ def _outcome(key: Any, config: Config, *, with_beta: bool) -> Outcome:
     for beta in BETAS:
         memory = Modern.store(mu, beta)
         update, layer = np.asarray(memory.update(queries)), as_attention(memory)
-        bare = Attention(layer.Q, layer.K, layer.V, layer.W, scale=1.0)
+        bare = Attention.head(layer.Q[0], layer.K[0], layer.V[0])
         gaps.append(float(np.abs(np.asarray(layer(mu, queries)) - update).max()))
         without.append(float(np.abs(np.asarray(bare(mu, queries)) - update).max()))
     Q, K, B = (rng.normal(size=(config.dim, config.dim)) for _ in range(3))
