@@ -175,17 +175,17 @@ class TestHeadClass:
         assert found.counts[0].tolist() == [int(np.ceil(0.9 * n - 1e-9)) for n in range(1, 33)]
 
 
-class TestFit:
-    @pytest.fixture(scope="class")
-    def data(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Patterns, two sets of queries in which two of six coordinates mean nothing, and their targets."""
-        rng = np.random.default_rng(0)
-        patterns, index = rng.normal(size=(16, 6)), np.arange(320) % 16
-        noise = rng.normal(size=(2, 320, 6)) * [0.1, 0.1, 0.1, 0.1, 10.0, 10.0]
-        return patterns, patterns[index] + noise[0], patterns[index] + noise[1], index
+def noisy_queries() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Patterns, two sets of queries in which two of six coordinates mean nothing, and their targets."""
+    rng = np.random.default_rng(0)
+    patterns, index = rng.normal(size=(16, 6)), np.arange(320) % 16
+    noise = rng.normal(size=(2, 320, 6)) * [0.1, 0.1, 0.1, 0.1, 10.0, 10.0]
+    return patterns, patterns[index] + noise[0], patterns[index] + noise[1], index
 
-    def test_projections_learn_what_to_ignore(self, data: tuple[np.ndarray, ...]) -> None:
-        patterns, train, test, index = data
+
+class TestFit:
+    def test_projections_learn_what_to_ignore(self) -> None:
+        patterns, train, test, index = noisy_queries()
         fit = M.fit_retrieval(patterns, train, index, steps=300, rate=0.1)
         untrained = np.mean(np.argmax(test @ patterns.T, axis=1) == index)
         assert untrained < 0.3
@@ -198,9 +198,9 @@ class TestFit:
         assert fit.losses[-1] == pytest.approx(-np.mean(np.log(shares)), rel=1e-6)
         assert len(fit.losses) == 301
 
-    def test_stretches_do_not_matter(self, data: tuple[np.ndarray, ...]) -> None:
+    def test_stretches_do_not_matter(self) -> None:
         # kills: a last stretch that goes on past the steps that were asked for
-        patterns, train, _, index = data
+        patterns, train, _, index = noisy_queries()
         short, long = (M.fit_retrieval(patterns, train, index, steps=steps) for steps in (130, 200))
         np.testing.assert_allclose(short.losses[:-1], long.losses[:130], rtol=1e-12)
         assert short.losses[-1] == pytest.approx(long.losses[130], rel=1e-9)
