@@ -21,5 +21,10 @@ _LIBRARY_REFUSES = {
     Literal["frobenius", "nuclear"]: object,
     Literal["gd", "ngd", "polyak", "momentum", "adam", "sign"]: object,
     Literal["random", "picture", "prompt", "several", "orthonormal", "G1", "G2", "G3", "G4", "G5"]: object,
+    Literal["hebb", "pseudo-inverse"]: object,
+    Literal["asynchronous", "synchronous"]: object,
+    Literal["all", "each", "errors"]: object,
+    Literal["classical", "dense", "modern"]: object,
+    Literal["bottom", "top", "left", "right"]: object,
 }
 function = beartype(conf=BeartypeConf(hint_overrides=FrozenDict(_LIBRARY_REFUSES)))

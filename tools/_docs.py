@@ -59,6 +59,8 @@ def public() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, (home, _) in homes(parse(PACKAGE / "__init__.py")).items():
         found.setdefault(home, []).append(name)
+    for folder in measureformer._NAMESPACES:
+        found.setdefault(folder, [])
     return found
 
 

@@ -37,7 +37,16 @@ _HOMES = {
         "shard",
         "subset_sum_gap",
     ],
-    "attention": ["Attended", "Concentration", "Sharded", "Streaming", "attend", "concentration"],
+    "attention": [
+        "Attended",
+        "Concentration",
+        "Coverage",
+        "Sharded",
+        "Streaming",
+        "attend",
+        "concentration",
+        "coverage",
+    ],
     "maps": [
         "AbstractInContextMap",
         "Attention",
@@ -78,13 +87,14 @@ _HOMES = {
     "refs": ["cite"],
     "errors": ["MeasureformerError"],
 }
-_NAMESPACES = ("flows", "implicit_bias", "regularity", "structure")
+_NAMESPACES = ("flows", "implicit_bias", "memory", "regularity", "structure")
 """Folders that are public as a whole: `mf.regularity.ball`."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
     import measureformer.flows as flows  # noqa: F401
     import measureformer.implicit_bias as implicit_bias  # noqa: F401
+    import measureformer.memory as memory  # noqa: F401
     import measureformer.regularity as regularity  # noqa: F401
     import measureformer.structure as structure  # noqa: F401
     from measureformer._claims import Claim as Claim
@@ -92,10 +102,12 @@ if TYPE_CHECKING:
     from measureformer._claims import claims as claims
     from measureformer.attention import Attended as Attended
     from measureformer.attention import Concentration as Concentration
+    from measureformer.attention import Coverage as Coverage
     from measureformer.attention import Sharded as Sharded
     from measureformer.attention import Streaming as Streaming
     from measureformer.attention import attend as attend
     from measureformer.attention import concentration as concentration
+    from measureformer.attention import coverage as coverage
     from measureformer.distributed import join_workers as join_workers
     from measureformer.errors import MeasureformerError as MeasureformerError
     from measureformer.flows import flow as flow

@@ -1,4 +1,4 @@
-"""The command line: list claims, check some, write the atlas.
+"""The command line: list claims, check some, write the atlas, recall pictures.
 
 Only Typer is imported here; JAX, Rich and the report are loaded by the commands that need them, so that help is quick.
 On a terminal there are colours and a progress bar, elsewhere plain lines.
@@ -41,6 +41,7 @@ What to type next:
   measureformer claims          the statements of the theory that can be checked
   measureformer check NAME      check one of them, with its control, in seconds
   measureformer atlas --quick   check all of them and write atlas/index.html
+  measureformer memory FOLDER   recall your own pictures from halves of them
   measureformer --help          everything else
 """
 
@@ -181,6 +182,34 @@ def launch(
     from measureformer.launcher import launch
 
     launch(script, arguments or [], workers=workers)
+
+
+@app.command()
+def memory(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PICTURES...", help="Files, or folders of them, to be stored.")
+    ],
+    query: Annotated[
+        list[Path] | None, typer.Option(help="A picture to start from; otherwise the stored ones.")
+    ] = None,
+    mask: Annotated[
+        float | None, typer.Option(help="Share at the bottom that is hidden; 0.5 if nothing is said.")
+    ] = None,
+    noise: Annotated[float | None, typer.Option(help="Share of the pixels that are turned to their negative.")] = None,
+    generation: Annotated[str, typer.Option(help="modern, dense, classical, or all three.")] = "modern",
+    beta: Annotated[
+        float | None, typer.Option(help="Inverse temperature of a modern memory; chosen by itself.")
+    ] = None,
+    size: Annotated[str | None, typer.Option(help="Resize all pictures to WIDTHxHEIGHT, such as 32x32.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of what is recalled.")] = Path("recalled"),
+    seed: Seed = 0,
+) -> None:
+    """Store your own pictures, and recall them from masked or noisy versions. Writes what came back, and a sheet."""
+    from measureformer.memory._command import Damage, run
+
+    damage = Damage(mask, noise, seed)
+    for line in run(paths, query or [], damage, generation=generation, beta=beta, size=size, out=out):
+        typer.echo(_one_line(line))
 
 
 @app.command()

@@ -163,6 +163,18 @@ class ToleranceError(MeasureformerError, ArithmeticError):
     """The requested accuracy cannot be guaranteed in this arithmetic."""
 
 
+class PatternError(MeasureformerError, ValueError):
+    """Patterns that a memory cannot hold, or states that it cannot have: entries other than ±1 in a binary one."""
+
+
+class ImageError(MeasureformerError, ValueError):
+    """A file that is not a picture, a damaged or huge one, or pictures that do not go together."""
+
+
+class MissingPackageError(MeasureformerError, ImportError):
+    """An optional package that is not installed."""
+
+
 class UnknownClaimError(MeasureformerError, KeyError):
     """No claim of that name."""
 

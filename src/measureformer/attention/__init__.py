@@ -4,6 +4,9 @@ from measureformer.attention._attend import Attended as Attended
 from measureformer.attention._attend import attend as attend
 from measureformer.attention._concentration import Concentration as Concentration
 from measureformer.attention._concentration import concentration as concentration
+from measureformer.attention._coverage import Coverage as Coverage
+from measureformer.attention._coverage import coverage as coverage
+from measureformer.attention._coverage import fewest as fewest
 from measureformer.attention.hardmax import hardmax as hardmax
 from measureformer.attention.linear import masked_linear as masked_linear
 from measureformer.attention.sharded import Sharded as Sharded
