@@ -245,7 +245,9 @@ def test_sparse_attention_is_the_masked_formula(kind: Any, light_compilation: No
         split = mf.SpaceTime.weighted(X[rows][order], times[rows][order], shares[order])
         at = X + 0.1, times
         np.testing.assert_allclose(G(5.0 * split, *at), G(whole, *at), rtol=0, atol=1e-12)
-        np.testing.assert_allclose(np.asarray(G.push(split).points), np.asarray(G.push(whole).points)[rows][order], atol=1e-12)
+        np.testing.assert_allclose(
+            np.asarray(G.push(split).points), np.asarray(G.push(whole).points)[rows][order], atol=1e-12
+        )
         equal = mf.SpaceTime.weighted(X, times, np.ones(n))
         assert np.abs(G(whole, *at) - G(equal, *at)).max() > 1e-3 or kind is mf.HardmaxAttention
 
@@ -262,7 +264,13 @@ def test_sparse_attention_differentiates_and_refuses(light_compilation: None) ->
 
     step, direction = 1e-6, np.random.default_rng(3).normal(size=X.shape)
     slope = float(jnp.sum(jax.grad(total)(jnp.asarray(X)) * direction))
-    assert abs(slope - float(total(jnp.asarray(X + step * direction)) - total(jnp.asarray(X - step * direction))) / (2 * step)) < 1e-7
+    assert (
+        abs(
+            slope
+            - float(total(jnp.asarray(X + step * direction)) - total(jnp.asarray(X - step * direction))) / (2 * step)
+        )
+        < 1e-7
+    )
     with pytest.raises(TimeError, match="of 6 tokens"):
         G.tokens(np.zeros((5, d)))
     with pytest.raises(TimeError, match="two different tokens at position 1"):

@@ -43,7 +43,14 @@ TABLE = {
     (3, 2, 2): (9, 9, 60, 69, 18),
 }
 """(d, n, 1/delta): perceptrons that quantise, layers of attention, perceptrons that write, perceptrons, bits."""
-ENUMERATED = [(1, 2, D) for D in (2, 3, 4, 5, 8, 16)] + [(1, 3, 4), (1, 3, 8), (1, 4, 4), (2, 2, 2), (2, 2, 4), (2, 3, 2)]
+ENUMERATED = [(1, 2, D) for D in (2, 3, 4, 5, 8, 16)] + [
+    (1, 3, 4),
+    (1, 3, 8),
+    (1, 4, 4),
+    (2, 2, 2),
+    (2, 2, 4),
+    (2, 3, 2),
+]
 PLACED = [(1, 2, 2), (1, 2, 4), (1, 2, 8), (1, 3, 2), (1, 3, 4), (2, 2, 2)]
 
 
@@ -287,7 +294,9 @@ def test_layers_are_ordinary_maps() -> None:
                 else:
                     truth = layer.soft(x) if soft else layer.hard(x)
                 found = G.tokens(np.concatenate([x, np.ones((2, 1))], axis=1))
-                np.testing.assert_allclose(found, np.concatenate([truth, np.ones((2, 1))], axis=1), rtol=1e-9, atol=1e-9)
+                np.testing.assert_allclose(
+                    found, np.concatenate([truth, np.ones((2, 1))], axis=1), rtol=1e-9, atol=1e-9
+                )
 
 
 def test_whole_networks_are_ordinary_transformers(light_compilation: None) -> None:

@@ -78,7 +78,9 @@ class Places:
     """The encoding of times (i + 1)/n as (e_i, …, e_i, 0) for given places e."""
 
     def __init__(self, places: tuple[int, ...], d: int) -> None:
-        self.rows = np.concatenate([np.repeat(np.array(places, float)[:, None], d, axis=1), np.zeros((len(places), 1))], 1)
+        self.rows = np.concatenate(
+            [np.repeat(np.array(places, float)[:, None], d, axis=1), np.zeros((len(places), 1))], 1
+        )
         self.dim = d + 1
 
     def __call__(self, t: Any) -> Array:

@@ -91,7 +91,9 @@ def train(
     """
     kinds = tuple(mixers)
     if not kinds or any(kind not in MIXERS for kind in kinds):
-        raise OptionError(got=f"mixers = {mixers!r}", need=f"a sequence of {', '.join(MIXERS)}", do="One for each layer.")
+        raise OptionError(
+            got=f"mixers = {mixers!r}", need=f"a sequence of {', '.join(MIXERS)}", do="One for each layer."
+        )
     for name, value in (("d", d), ("n", n), ("dim", dim), ("steps", steps), ("batch", batch)):
         positive_int(value, name)
     function, rng = SequenceFunction(f, d, n), generator(key)
@@ -214,4 +216,6 @@ def _as_map(w: _Weights, kinds: tuple[str, ...], widths: list[int], units: tuple
         layer = MLP(w.W1[i, :k], w.b1[i, :k], w.W2[i, :, :k], w.b2[i], activation="gelu", skip=True)
         layers.append(layer @ mixer[0] if mixer else layer)
     first = Positional(_Rows(np.asarray(units[0])))
-    return Transformer(layers[1] @ layers[0], *layers[2:], first @ Linear(spread * w.readout[:, :-1], spread * w.readout[:, -1]))
+    return Transformer(
+        layers[1] @ layers[0], *layers[2:], first @ Linear(spread * w.readout[:, :-1], spread * w.readout[:, -1])
+    )

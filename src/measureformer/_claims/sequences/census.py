@@ -35,7 +35,11 @@ def _errors(key: Any, config: Config, cells: list[int]) -> dict[str, Curve]:
         deep = yun.compile(wave, d=1, n=3, delta=1 / D)
         sparse = sparsity.compile(wave, sparsity.pattern("window", 3), d=1, delta=1 / D)
         one = boltzmann.compile(wave, d=1, n=3, delta=1 / D)
-        made = (deep.census.parameters, deep.run(X)), (sparse.census.parameters, sparse.run(X)), (one.parameters, one.run(X))
+        made = (
+            (deep.census.parameters, deep.run(X)),
+            (sparse.census.parameters, sparse.run(X)),
+            (one.parameters, one.run(X)),
+        )
         for kind, (size, Y) in zip(KINDS, made, strict=True):
             found[kind].append((float(size), math.sqrt(float(((Y - F) ** 2).sum(axis=(1, 2)).mean()))))
     return found
@@ -60,7 +64,9 @@ def _outcome(found: dict[str, Curve], trained: tuple[float, float], figure: Figu
 
 def _run(key: Any, config: Config) -> Outcome:
     found, trained = _errors(key, config, [4, 6, config.finest]), _trained(key, config)
-    series = [Series(kind, *(tuple(axis) for axis in zip(*curve, strict=True)), style="line") for kind, curve in found.items()]
+    series = [
+        Series(kind, *(tuple(axis) for axis in zip(*curve, strict=True)), style="line") for kind, curve in found.items()
+    ]
     series.append(Series("trained", (trained[0],), (trained[1],), "points"))
     figure = Figure(
         "What an error costs",

@@ -12,7 +12,19 @@ from measureformer.result import Check, Figure, Outcome, Series
 from measureformer.universality import yun
 from measureformer.universality._grid import Grid, bits
 
-CASES = ((1, 2, 4), (1, 2, 8), (1, 2, 16), (1, 3, 4), (2, 2, 2), (2, 3, 2), (1, 3, 8), (2, 2, 4), (3, 2, 2), (1, 2, 32), (2, 2, 8))
+CASES = (
+    (1, 2, 4),
+    (1, 2, 8),
+    (1, 2, 16),
+    (1, 3, 4),
+    (2, 2, 2),
+    (2, 3, 2),
+    (1, 3, 8),
+    (2, 2, 4),
+    (3, 2, 2),
+    (1, 2, 32),
+    (2, 2, 8),
+)
 """(d, n, 1/δ)"""
 
 

@@ -36,7 +36,9 @@ def _shares(key: Any, config: Config, *, cold: bool) -> dict[float, tuple[float,
 
 
 def _outcome(found: dict[float, tuple[float, float]], figure: Figure | None) -> Outcome:
-    checks = [Check(f"ramp {e:.2g}: share that differs, over its bound", s / b, high=1.0) for e, (s, b) in found.items()]
+    checks = [
+        Check(f"ramp {e:.2g}: share that differs, over its bound", s / b, high=1.0) for e, (s, b) in found.items()
+    ]
     least = min(found.values())[0]
     return Outcome((*checks, Check("share that differs at the smallest ramp", least, high=0.01)), figure)
 

@@ -52,7 +52,10 @@ def _run(key: Any, config: Config) -> Outcome:
     found, masked = _measured(key, config, None), _measured(key, config, np.tri(config.n, dtype=bool))
     blocks = tuple(float(i) for i in range(config.blocks))
     series = [Series(name, blocks, tuple(max(e, 1e-18) for e in errors), "points") for name, errors in found.items()]
-    series += [Series(f"control, {name}", blocks, tuple(max(e, 1e-18) for e in errors), "points") for name, errors in masked.items()]
+    series += [
+        Series(f"control, {name}", blocks, tuple(max(e, 1e-18) for e in errors), "points")
+        for name, errors in masked.items()
+    ]
     figure = Figure(
         "Does a block see the order of tokens?",
         "random block",

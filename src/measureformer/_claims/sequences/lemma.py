@@ -73,7 +73,12 @@ def _run(key: Any, config: Config) -> Outcome:
         (
             Series("smallest", sizes, tuple(float(m.min()) for m in found.values()), "line"),
             Series("median", sizes, tuple(float(np.median(m)) for m in found.values()), "line"),
-            Series("control: median, entries close together", sizes, tuple(float(np.median(m)) for m in close.values()), "line"),
+            Series(
+                "control: median, entries close together",
+                sizes,
+                tuple(float(np.median(m)) for m in close.values()),
+                "line",
+            ),
             Series("bound", sizes, (0.0,) * len(sizes), "dashed"),
         ),
         caption=f"{config.draws} pairs for each n.",

@@ -71,7 +71,10 @@ def _outcome(told: dict[str, float], errors: dict[str, tuple[float, int]], figur
         Check("three SeparableConv are one", told["three SeparableConv"], low=1.0),
         Check("no mixer is one", told["none"], high=0.0),
         Check("largest network over smallest", max(sizes) / min(sizes), high=1.05),
-        *(Check(f"error without mixers over that of {name}", best / errors[name][0], low=2.0) for name in list(NETS)[:4]),
+        *(
+            Check(f"error without mixers over that of {name}", best / errors[name][0], low=2.0)
+            for name in list(NETS)[:4]
+        ),
     ]
     return Outcome(tuple(checks), figure)
 

@@ -49,7 +49,12 @@ def _outcome(key: Any, config: Config, power: int) -> Outcome:
         "after d(1/δ + 1) perceptrons",
         (
             Series("inside of the cube", tuple(line[inside].tolist()), tuple(steps[inside].tolist()), "points"),
-            Series("sampled", tuple(X[:300, 0, 0][~outside[:300, 0, 0]].tolist()), tuple(Y[:300, 0, 0][~outside[:300, 0, 0]].tolist()), "points"),
+            Series(
+                "sampled",
+                tuple(X[:300, 0, 0][~outside[:300, 0, 0]].tolist()),
+                tuple(Y[:300, 0, 0][~outside[:300, 0, 0]].tolist()),
+                "points",
+            ),
         ),
         caption=f"δ = 1/{D}; entries outside of [0, 1) go to −J = −{J:g}, below everything that is drawn.",
     )

@@ -23,7 +23,9 @@ def _budgets(config: Config) -> dict[int, ErrorBudget]:
     sizes = [D for D in (4, 8, 16, 32) if D <= config.finest]
     # |f(X) − f(Y)| ≤ (π + 1)|X − Y| in the largest entry
     return {
-        D: yun.compile(wave, d=1, n=2, delta=1 / D).error_budget(2, points=config.points, modulus=(math.pi + 1) / (2 * D))
+        D: yun.compile(wave, d=1, n=2, delta=1 / D).error_budget(
+            2, points=config.points, modulus=(math.pi + 1) / (2 * D)
+        )
         for D in sizes
     }
 
@@ -48,7 +50,9 @@ def _run(key: Any, config: Config) -> Outcome:
         Series(label, cells, tuple(b.measured[mode] for b in found.values()), "line")
         for mode, label in (("hard", "jumps"), ("clamped", "ReLUs and clamp"), ("soft", "control: ReLUs, no clamp"))
     ]
-    series.append(Series("budget of ReLUs and clamp", cells, tuple(b.bound["clamped"] for b in found.values()), "dashed"))
+    series.append(
+        Series("budget of ReLUs and clamp", cells, tuple(b.bound["clamped"] for b in found.values()), "dashed")
+    )
     figure = Figure(
         "Error of the compiled network",
         "1/δ",

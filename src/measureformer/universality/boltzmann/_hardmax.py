@@ -54,7 +54,10 @@ def hardmax_collision(tokens: Any, n: int, heads: AbstractHeads | None = None) -
         mine = contexts[(contexts == query).any(axis=1)]
         # the token that each head picks, up to ties, which are shared: a set of picks says all that the layer sees
         among = scores[:, query][:, mine]
-        picks = [tuple(sorted(set(map(int, c[s == s.max()]))) for s in a) for a, c in zip(among.transpose(1, 0, 2), mine, strict=True)]
+        picks = [
+            tuple(sorted(set(map(int, c[s == s.max()]))) for s in a)
+            for a, c in zip(among.transpose(1, 0, 2), mine, strict=True)
+        ]
         met: dict[Any, np.ndarray] = {}
         for pick, context in zip(map(str, picks), mine, strict=True):
             if pick in met:

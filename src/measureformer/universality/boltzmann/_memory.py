@@ -82,7 +82,9 @@ class Memory:
         X = np.asarray(floats(X, "X"), float)
         if X.ndim not in (2, 3) or X.shape[-2:] != (self.n, len(self.v)):
             raise ShapeError(
-                got=f"X of shape {X.shape}", need=f"(batch, {self.n}, {len(self.v)}) or one sequence", do="Tokens are rows."
+                got=f"X of shape {X.shape}",
+                need=f"(batch, {self.n}, {len(self.v)}) or one sequence",
+                do="Tokens are rows.",
             )
         finite(X, "X")
         codes = self.code(X) if self.mode == "practical" else _precise(X @ self.v, self.c, self.reach, self.digits)
@@ -115,9 +117,7 @@ class Memory:
         return np.diff(self.codes).min() / 2 if len(self.codes) > 1 else 1.0
 
 
-def memorize(
-    sequences: Any, targets: Any, mode: Literal["practical", "certified"] = "practical"
-) -> Memory:
+def memorize(sequences: Any, targets: Any, mode: Literal["practical", "certified"] = "practical") -> Memory:
     """One softmax layer and a look-up that answer each sequence (M, n, d) with its target (M, n, e).
 
     Tokens within a sequence must be different; sequences may share tokens. Without positions a network cannot see their
@@ -154,7 +154,9 @@ def remembered(vocabulary: np.ndarray, ids: np.ndarray, Y: np.ndarray, mode: str
     entries, values = _entries(ids, Y)
     if len(entries) > LONGEST:
         raise ConstructionError(
-            got=f"{len(entries):,} different (token, context)", need=f"at most {LONGEST:,}", do="Memorise fewer sequences."
+            got=f"{len(entries):,} different (token, context)",
+            need=f"at most {LONGEST:,}",
+            do="Memorise fewer sequences.",
         )
     v, gap, least = _direction(vocabulary)
     sizes = np.linalg.norm(vocabulary, axis=1)

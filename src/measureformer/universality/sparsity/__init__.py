@@ -1,5 +1,6 @@
 """Sparse attention: which masks are universal, the construction that proves it, and attention along a mask."""
 
+from measureformer.universality.sparsity._attention import Connections as Connections
 from measureformer.universality.sparsity._attention import SparseAttention as SparseAttention
 from measureformer.universality.sparsity._compile import compile as compile
 from measureformer.universality.sparsity._conditions import Chain as Chain

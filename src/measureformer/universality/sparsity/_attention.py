@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,12 +17,48 @@ from measureformer.maps.compose import AbstractWrapper
 from measureformer.maps.heads import AbstractHeads
 from measureformer.maps.variants import HardmaxAttention
 from measureformer.measures import AbstractGaussianLike
-from measureformer.numerics.arrays import host, is_traced, owned
+from measureformer.numerics.arrays import host, is_traced, owned, positive_int
 from measureformer.universality._slots import refuse_off_slots, slot, slots
 from measureformer.universality.sparsity._patterns import as_pattern
 
 BLOCK = 1 << 15
 """Connections that are looked at together."""
+
+
+class Connections(NamedTuple):
+    """A pattern as a list: query k sees token j for each pair (k, j). For patterns whose matrix would be too large.
+
+    >>> import measureformer as mf
+    >>> head = mf.Attention.head([[0.0]], [[0.0]], [[1.0]])
+    >>> some = mf.universality.sparsity.Connections([0, 1, 1], [0, 0, 1], 2)
+    >>> mf.universality.sparsity.SparseAttention(head, some).tokens([[1.0], [3.0]]).tolist()
+    [[1.0], [2.0]]
+    """
+
+    queries: Any
+    tokens: Any
+    n: int
+
+    def in_order(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """Each pair once, by increasing queries."""
+        n, pairs = positive_int(self.n, "n"), np.stack([np.asarray(self.queries), np.asarray(self.tokens)])
+        if pairs.ndim != 2 or pairs.dtype.kind not in "iu" or (pairs < 0).any() or (pairs >= n).any():
+            raise ShapeError(
+                got=f"connections of shape {pairs.shape} and dtype {pairs.dtype}",
+                need=f"two lists of whole numbers from 0 to {n - 1}",
+                do="One query and one token for each connection.",
+            )
+        queries, tokens = np.divmod(np.unique(pairs[0].astype(np.int64) * n + pairs[1]), n)
+        return queries, tokens, n
+
+
+def _of_matrix(pattern: Any) -> tuple[np.ndarray, np.ndarray, int]:
+    masks = as_pattern(pattern)
+    if len(masks) != 1:
+        raise ShapeError(
+            got=f"{len(masks)} patterns", need="the one of this layer", do="Make a layer of each: pattern[0], …"
+        )
+    return *np.nonzero(masks[0]), masks.shape[1]
 
 
 class SparseAttention(AbstractWrapper):
@@ -59,23 +95,18 @@ class SparseAttention(AbstractWrapper):
             raise DtypeError(
                 got=f"a map of type {type(map).__name__}",
                 need="an mf.Attention or mf.HardmaxAttention",
-                do="Make the attention sparse first, and compose or add a residual after: mf.Residual(SparseAttention(…)).",
+                do="Make the attention sparse first, and add a residual after: mf.Residual(SparseAttention(…)).",
             )
-        masks = as_pattern(pattern)
-        if len(masks) != 1:
-            raise ShapeError(
-                got=f"{len(masks)} patterns", need="the one of this layer", do="Make a layer of each: pattern[0], …"
-            )
-        queries, seen = np.nonzero(masks[0])
-        n, count = masks.shape[1], len(queries)
-        blocks = -(-count // BLOCK) if count > BLOCK else 1
-        room = blocks * BLOCK if blocks > 1 else max(count, 1)
-        pad = np.full(room - count, n)
+        queries, tokens, n = pattern.in_order() if isinstance(pattern, Connections) else _of_matrix(pattern)
+        count = len(queries)
+        blocks = max(1, -(-count // BLOCK))
+        pad = np.full((blocks * BLOCK if blocks > 1 else max(count, 1)) - count, n)
+        starts = np.searchsorted(queries, np.arange(n + 1))
         self.map = map
         self.queries = owned(np.concatenate([queries, pad]).reshape(blocks, -1))
-        self.seen = owned(np.concatenate([seen, pad]).reshape(blocks, -1))
-        self.starts = owned(np.searchsorted(queries, np.arange(n + 1)))
-        self.widest = int(masks[0].sum(axis=1).max())
+        self.seen = owned(np.concatenate([tokens, pad]).reshape(blocks, -1))
+        self.starts = owned(starts)
+        self.widest = int(np.diff(starts).max())
 
     @property
     def n(self) -> int:
@@ -162,9 +193,7 @@ def _shares(heads: AbstractHeads, logits: Array, top: Array, size: Array, log_we
     return jnp.exp(logits - top + log_weights)
 
 
-def _along(
-    heads: AbstractHeads, connections: tuple[Array, Array], qkv: tuple[Array, Array, Array], lw: Array
-) -> Array:
+def _along(heads: AbstractHeads, connections: tuple[Array, Array], qkv: tuple[Array, Array, Array], lw: Array) -> Array:
     """Values (h, n + 1, e) of all slots, block after block of connections: first the largest logits, then the sums."""
     q, k, v = qkv
     n1, h = lw.shape[0], q.shape[0]

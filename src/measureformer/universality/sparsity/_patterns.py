@@ -89,7 +89,9 @@ def as_pattern(given: Any, n: int | None = None) -> np.ndarray:
     try:
         array = np.asarray(given)
     except ValueError:
-        raise ShapeError(got="a ragged pattern", need="a square array", do="Give each query one entry per token.") from None
+        raise ShapeError(
+            got="a ragged pattern", need="a square array", do="Give each query one entry per token."
+        ) from None
     if array.dtype != bool:
         raise DtypeError(
             got=f"a pattern of dtype {array.dtype}",
@@ -97,7 +99,12 @@ def as_pattern(given: Any, n: int | None = None) -> np.ndarray:
             do="Write mask == 1, or mask == 0 if yours adds −inf where it hides, so that it is clear which is meant.",
         )
     array = array[None] if array.ndim == 2 else array
-    if array.ndim != 3 or array.shape[1] != array.shape[2] or 0 in array.shape or (n is not None and array.shape[1] != n):
+    if (
+        array.ndim != 3
+        or array.shape[1] != array.shape[2]
+        or 0 in array.shape
+        or (n is not None and array.shape[1] != n)
+    ):
         raise ShapeError(
             got=f"a pattern of shape {np.shape(given)}" + ("" if n is None else f" for n = {n}"),
             need="(n, n), or (p, n, n) for p patterns that layers take in turn",
