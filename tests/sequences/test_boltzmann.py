@@ -155,7 +155,7 @@ def test_bad_input_is_refused() -> None:
         boltzmann.memorize([[[1.0], [2.0]], [[2.0], [1.0]]], [[[0.0], [1.0]], [[0.0], [1.0]]])
     with pytest.raises(DomainError, match="a token that is 0"):
         boltzmann.memorize([[[0.0], [2.0]]], [[[0.0], [1.0]]])
-    with pytest.raises(DimensionMismatchError, match="one target|One target"):
+    with pytest.raises(DimensionMismatchError, match="One target"):
         boltzmann.memorize(X, Y[:2])
     with pytest.raises(OptionError, match="practical"):
         boltzmann.memorize(X, Y, "fast")  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ def test_counts_are_those_of_the_proof(case: tuple[int, int, int]) -> None:
 
 
 def codes_by_recursion(ids: tuple[int, ...], K: int) -> list[int]:
-    """The closed form, independent of layers: L_1 = l_1 + K(l_n − l_1), L_j = l_j + K(L_{j−1} − l_j), q = L + K^{n+1} L_n."""
+    """The closed form: L_1 = l_1 + K(l_n − l_1), L_j = l_j + K(L_{j−1} − l_j), q_j = L_j + K^{n+1} L_n."""
     L = [ids[0] + K * (ids[-1] - ids[0])]
     for own in ids[1:]:
         L.append(own + K * (L[-1] - own))
@@ -199,7 +199,7 @@ def test_the_quantiser_is_exact_on_boundaries_too(D: int) -> None:
 @settings(max_examples=10)
 @given(seed=st.integers(0, 10**6), case=st.sampled_from([(1, 3, 8), (2, 2, 4)]))
 def test_equivariance_is_exact(seed: int, case: tuple[int, int, int]) -> None:
-    d, n, D = case
+    d, n, _ = case
     net, rng = made(*case), np.random.default_rng(seed)
     X, order = rng.uniform(-0.1, 1.1, size=(50, n, d)), rng.permutation(n)
     for mode in ("integer", "hard"):

@@ -86,8 +86,8 @@ class Construction:
     - "soft": float64, softmax and four ReLUs per activation, with ramps of width `ramp` where there were jumps
     - "clamped": the same, and then values beyond `bound` are set to 0
 
-    "auto" is "hard" where that is exact and "integer" elsewhere. Sequences outside of the cube are sent to 0, or refused
-    where tokens have positions.
+    "auto" is "hard" where that is exact and "integer" elsewhere. Sequences outside of the cube are sent to 0; with
+    positions they are refused.
 
     >>> import numpy as np, measureformer as mf
     >>> f = lambda X: X + X.mean(axis=-2, keepdims=True)

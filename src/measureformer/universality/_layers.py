@@ -119,7 +119,7 @@ class Feed:
 
 @dataclass(frozen=True, eq=False)
 class Bumps:
-    """Many layers x ← x + (A_i − G_i) φ(u·x − q_i) with φ = 1 on [−delta/2, delta/2) and 0 elsewhere, one after another.
+    """Many layers x ← x + (A_i − G_i) φ(u·x − q_i) with φ = 1 on [−delta/2, delta/2) and 0 elsewhere, in turn.
 
     Their windows are disjoint, and what one has written triggers no other: `compile` makes sure of it.
     """

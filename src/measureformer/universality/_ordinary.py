@@ -33,7 +33,7 @@ class Switch(AbstractInContextMap):
     """
 
     w1: Float[Array, " d"]
-    pieces: Float[Array, "8"]
+    pieces: Float[Array, 8]
     w2: Float[Array, " d"]
 
     def __init__(self, w1: Any, pieces: Any, w2: Any) -> None:

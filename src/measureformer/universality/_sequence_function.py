@@ -36,10 +36,7 @@ class SequenceFunction:
         )
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
-        if self.batches:
-            Y = np.asarray(self.f(X), float)
-        else:
-            Y = np.stack([self._one(x) for x in X])
+        Y = np.asarray(self.f(X), float) if self.batches else np.stack([self._one(x) for x in X])
         bad = ~np.isfinite(Y)
         if bad.any():
             where = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -73,7 +70,7 @@ def refuse_not_equivariant(f: SequenceFunction) -> None:
         worst = int(error.argmax())
         if error[worst] > 1e-7 * scale:
             raise NotEquivariantError(
-                got=f"f that is not permutation equivariant: with tokens in the order {order.tolist()}, f(XP) and f(X)P "
+                got=f"f that depends on the order of tokens: with them in the order {order.tolist()}, f(XP) and f(X)P "
                 f"differ by {error[worst]:.3g}",
                 need="f(XP) = f(X)P for all permutations, as every transformer without positions has it",
                 do="Pass positions=True; `error.witness` holds the permutation and the sequence.",

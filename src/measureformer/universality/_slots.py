@@ -50,7 +50,7 @@ def refuse_off_slots(mu: Any, t: Any, n: int, name: str) -> None:
             raise TimeError(
                 got=f"{what} at time {float(np.asarray(times)[off][0]):g} for {name} of {n} tokens",
                 need=f"times 1/{n}, 2/{n}, …, 1",
-                do="A pattern is made for one number of tokens: use mf.SpaceTime.sequence(tokens), or a pattern for yours.",
+                do="It is made for one number of tokens: use mf.SpaceTime.sequence(tokens) with as many.",
             )
     felt = host(mu.log_weights) > -np.inf
     place = np.round(host(mu.times)[felt] * n).astype(int)

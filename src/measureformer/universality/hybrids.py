@@ -25,7 +25,7 @@ MIXERS = ("attention", "bilinear", "conv", "none")
 
 
 class _Weights(NamedTuple):
-    """Every layer has the arrays of all mixers, and `flags` that say which is used: so any choice is the same program."""
+    """Every layer has the arrays of all mixers, and `flags` say which is used: any choice is the same program."""
 
     embed: Any
     places: Any

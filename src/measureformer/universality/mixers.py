@@ -20,8 +20,8 @@ from measureformer.universality._slots import refuse_off_slots, slot, slots
 class Bilinear(AbstractInContextMap):
     """x_k ↦ W Σ_j P[k, j] x_j for tokens at n positions: a fixed mixture, whatever the tokens say.
 
-    In columns this is W X Pᵀ; `mf.Residual(Bilinear(W, P))` is the layer. It is made for one number of tokens, and knows
-    their positions; see `SparseAttention` for how.
+    In columns this is W X Pᵀ; `mf.Residual(Bilinear(W, P))` is the layer. It is made for one number of tokens, whose
+    positions it knows; see `SparseAttention` for how.
 
     Ref         yun2020, Section 5.
 
@@ -147,9 +147,9 @@ class Contexts:
 def told_apart(G: Callable[[Any], Any], *, tokens: int, n: int, tol: float = 1e-9) -> Contexts:
     """Enumerate all sequences of n different tokens out of `tokens` numbers in [0, 1), and compare the values of G.
 
-    G takes (batch, n, 1) to (batch, n, 1): one number for each token. It is a contextual mapping if tokens of a sequence
-    get different values, and sequences that are no permutations of each other share none. Values closer than `tol` times
-    their spread count as equal.
+    G takes (batch, n, 1) to (batch, n, 1): one number for each token. It is a contextual mapping if tokens of one
+    sequence get different values, and sequences that are no permutations of each other share none. Values closer than
+    `tol` times their spread count as equal.
 
     Statement   a contextual mapping is what attention computes and a perceptron cannot
     Cost        n · tokens!/(tokens − n)! values, sorted.

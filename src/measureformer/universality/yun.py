@@ -32,8 +32,8 @@ def compile(
     Statement   for f continuous and ε > 0 there is a network with two heads of size 1 and four hidden ReLUs such that
                 (∫ ‖f − g‖_p^p)^{1/p} < ε; this is the network of the proof
     Hypotheses  checked: f finite on cells, equivariant on random sequences. assumed: f continuous.
-    Proof       quantise: d(1/δ + 1) perceptrons. Contexts: N + 1 layers of attention, N = δ^{−d}, give each token a number
-                that determines all tokens. Values: one perceptron for each such number.
+    Proof       quantise: d(1/δ + 1) perceptrons. Contexts: N + 1 layers of attention, N = δ^{−d}, give each token a
+                number that determines all tokens. Values: one perceptron for each such number.
     Cost        n·C(N, n) value layers, n·N^n with positions; codes of 2(n+1)·log2 N bits.
     Ref         yun2020, Theorems 2 and 3.
 
@@ -62,7 +62,7 @@ def selective_shifts(grid: Grid, scale: int | None = None) -> tuple[Shift, ...]:
                 l = 0, δ, 2δ, … and one shift by K^{n+1}·max, ids of tokens are different within a context, and
                 contexts that are no permutations of each other share none
     Proof       a shifted id is at least K and so beyond the sweep: each token moves once, in the order of ids. The
-                largest id determines the context (`Grid.unpack` reads it digit by digit), and the shift gives it to all.
+                largest id determines the context (`Grid.unpack` reads its digits), and the shift gives it to all.
     Ref         yun2020, Lemma 6.
     """
     K, u, D = grid.base, grid.u, grid.cells

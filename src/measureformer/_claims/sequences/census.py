@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from measureformer._claims._random import generator
 from measureformer._claims.base import Claim
 from measureformer._claims.sequences._functions import wave
@@ -75,7 +73,7 @@ def _run(key: Any, config: Config) -> Outcome:
         tuple(series),
         xscale="log",
         yscale="log",
-        caption=f"f_i(X) = sin(2πx_i)/2 + mean, n = 3 tokens in R¹; δ = 1/4, 1/6, 1/{config.finest}. The sparse one has a "
+        caption=f"f_i(X) = sin(2πx_i)/2 + mean, n = 3, d = 1; δ = 1/4, 1/6, 1/{config.finest}. The sparse one has a "
         "window of 1 and positions, so no two tokens share a cell.",
     )
     return _outcome(found, trained, figure)
@@ -90,9 +88,9 @@ claim = Claim(
     name="yun-2020-census",
     title="Parameters against error, constructed and trained",
     statement=(
-        "The networks of the three proofs, deep, sparse and with one layer of attention, approach f as their cells shrink; "
-        "the one-layer network is the smaller one on equal cells; and a small transformer that was trained on f has a lower "
-        "error than all of them, with far fewer parameters."
+        "The networks of the three proofs, deep, sparse and with one layer of attention, approach f as their cells "
+        "shrink; the one-layer network is the smaller one on equal cells; and a small transformer that was trained "
+        "on f has a lower error than all of them, with far fewer parameters."
     ),
     hypotheses=("f_i = sin(2πx_i)/2 + mean, n = 3, d = 1", "errors in L2 on the cube, on sequences that were not seen"),
     reference="yun2020, Theorem 2; kajitsuka2024, Theorem 3",

@@ -82,9 +82,9 @@ claim = Claim(
     name="yun-2020-contextual-mapping",
     title="Attention tells contexts apart",
     statement=(
-        "N + 1 layers of hard attention, N = δ^(−d): a sweep over all ids that adds N(max − min) to the token with that id, "
-        "then N^(n+1)·max to all. On sets of n different cells the resulting numbers are different within a set, and two "
-        "sets share none; from one number the token and the sorted context are read back."
+        "N + 1 layers of hard attention, N = δ^(−d): a sweep over all ids that adds N(max − min) to the token with "
+        "that id, then N^(n+1)·max to all. On sets of n different cells the resulting numbers are different within a "
+        "set, and two sets share none; from one number the token and the sorted context are read back."
     ),
     hypotheses=("tokens in different cells",),
     reference="yun2020, Lemma 6",

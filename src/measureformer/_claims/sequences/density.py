@@ -70,9 +70,9 @@ claim = Claim(
     name="yun-2020-density",
     title="Ordinary blocks are as good as generalised ones",
     statement=(
-        "Replacing hardmax by softmax with a large factor, and each activation by four ReLUs with ramps of width e, changes "
-        "the network on a set of sequences of measure at most dn(1/δ + 1)e only: the factor can be chosen so that shares "
-        "differ from 0 and 1 by less than rounding."
+        "Replacing hardmax by softmax with a large factor, and each activation by four ReLUs with ramps of width e, "
+        "changes the network on a set of sequences of measure at most dn(1/δ + 1)e only: the factor can be chosen so "
+        "that shares differ from 0 and 1 by less than rounding."
     ),
     hypotheses=("tokens uniform on the cube",),
     reference="yun2020, Lemma 4",

@@ -74,7 +74,7 @@ def _control(key: Any, config: Config) -> Outcome:
 claim = Claim(
     name="yun-2020-equivariance",
     title="Every block is permutation equivariant",
-    statement="For all weights of a block of attention and perceptron, with hardmax or softmax: f(XP) = f(X)P for all permutations P.",
+    statement="For all weights of a block, with hardmax or softmax, and all permutations P: f(XP) = f(X)P.",
     hypotheses=("no positions, no mask",),
     reference="yun2020, Claim 1",
     run=_run,

@@ -94,8 +94,9 @@ claim = Claim(
     name="kajitsuka-2024-boltzmann",
     title="The Boltzmann operator keeps distance",
     statement=(
-        "For a, b ∈ [−r, r]^n whose different entries are all more than 2 ln n + 3 apart, and which are no permutations of "
-        "each other: |boltz(a) − boltz(b)| > (ln n)² e^(−2r), where boltz(a) = Σ a_i e^(a_i) / Σ e^(a_i)."
+        "For a, b ∈ [−r, r]^n whose different entries are all more than 2 ln n + 3 apart, and which are no "
+        "permutations of each other: |boltz(a) − boltz(b)| > (ln n)² e^(−2r), where boltz(a) = Σ a_i e^(a_i) / Σ "
+        "e^(a_i)."
     ),
     hypotheses=("n ≥ 2",),
     reference="kajitsuka2024, Lemma 3",

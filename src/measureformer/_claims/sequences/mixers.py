@@ -103,8 +103,9 @@ claim = Claim(
     title="What can stand in for attention",
     statement=(
         "A fixed mixture X + WXP with generic P is a contextual mapping for sequences of fixed length; one separable "
-        "convolution, which sees neighbours only, is not, but three are for n = 4; perceptrons alone are not. Hybrids of equal "
-        "size with attention in all, half or none of their layers learn to sort; without mixers nothing is learnt."
+        "convolution, which sees neighbours only, is not, but three are for n = 4; perceptrons alone are not. "
+        "Hybrids of equal size with attention in all, half or none of their layers learn to sort; without mixers "
+        "nothing is learnt."
     ),
     hypotheses=("positions are known; sequences of fixed length",),
     reference="yun2020, Section 5",

@@ -36,7 +36,7 @@ def _contexts(tokens: np.ndarray, n: int) -> np.ndarray:
 
 
 def _measured(case: Case) -> tuple[float, float, float, float]:
-    """log10 of the separation with the lemma's temperature, of the theorem's, of the scanned one; error of the answers."""
+    """log10 of the separation with the lemma's temperature, of the theorem's, of the scanned one; largest error."""
     _, tokens, n = case
     X = _contexts(tokens, n)
     Y = np.sin(np.arange(X.shape[0] * n * 1.0)).reshape(X.shape[0], n, 1)
@@ -100,15 +100,15 @@ claim = Claim(
     name="kajitsuka-2024-one-layer",
     title="One softmax layer of rank 1 is a contextual mapping",
     statement=(
-        "For finitely many tokens and sets of n different ones among them, one softmax head with W_Q, W_K, W_V of rank 1 "
-        "gives every (token, context) a value of its own, at least as far apart as the theorem says, so that a perceptron "
-        "memorises any targets."
+        "For finitely many tokens and sets of n different ones among them, one softmax head with W_Q, W_K, W_V of "
+        "rank 1 gives every (token, context) a value of its own, at least as far apart as the theorem says, so that "
+        "a perceptron memorises any targets."
     ),
     hypotheses=("different tokens within a context, none of them 0",),
     reference="kajitsuka2024, Theorem 2",
     run=_run,
     control=_control,
-    control_statement="The same layer with hardmax: a token sees one of the others, and contexts that share it are the same.",
+    control_statement="The same layer with hardmax: contexts that share the token it picks are the same.",
     quick=Config(tokens=4),
     full=Config(tokens=6),
 )

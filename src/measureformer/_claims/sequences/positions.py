@@ -34,7 +34,7 @@ def _errors(key: Any, config: Config, *, positions: bool) -> dict[int, tuple[flo
     X = generator(key).uniform(size=(config.points, config.n, 1))
     found: dict[int, tuple[float, float]] = {}
     D = 4
-    while D <= config.finest:
+    while config.finest >= D:
         f = running_sum if positions else _symmetrised
         net = yun.compile(f, d=1, n=config.n, delta=1 / D, positions=positions)
         error = float(np.sqrt(((net.run(X) - running_sum(X)) ** 2).sum(axis=(1, 2)).mean()))
@@ -76,9 +76,9 @@ claim = Claim(
     name="yun-2020-positions",
     title="Positions remove the restriction to equivariant functions",
     statement=(
-        "With positions added to the tokens, every continuous f on [0,1]^(n×d) is approximated: no two tokens share a cell, "
-        "and d_p(f, g) ≤ (dn)^(1/p) ω_f(δ/2) for the network with jumps. The shifts have the scale K = (n−1)D(1+D+…) + N, "
-        "the end of the range of ids, so that no token is shifted twice."
+        "With positions added to the tokens, every continuous f on [0,1]^(n×d) is approximated: no two tokens share "
+        "a cell, and d_p(f, g) ≤ (dn)^(1/p) ω_f(δ/2) for the network with jumps. The shifts have the scale K = "
+        "(n−1)D(1+D+…) + N, the end of the range of ids, so that no token is shifted twice."
     ),
     hypotheses=("p = 2, f_i = x_1 + … + x_i, ω_f(t) = nt",),
     reference="yun2020, Theorem 3",

@@ -73,9 +73,9 @@ claim = Claim(
     name="yun-2020-quantiser",
     title="Perceptrons of width 1 round to a grid",
     statement=(
-        "d(1/δ + 1) perceptrons x ← x + w2 φ(w1·x) with one hidden unit, φ piecewise linear with jumps, take every entry "
-        "in [kδ, (k+1)δ) to kδ and every entry outside of [0, 1) to −J, J = δ^(−nd); a token with such an entry has a "
-        "negative id Σ x_i δ^(−i)."
+        "d(1/δ + 1) perceptrons x ← x + w2 φ(w1·x) with one hidden unit, φ piecewise linear with jumps, take every "
+        "entry in [kδ, (k+1)δ) to kδ and every entry outside of [0, 1) to −J, J = δ^(−nd); a token with such an "
+        "entry has a negative id Σ x_i δ^(−i)."
     ),
     hypotheses=("δ = 1/D, D a whole number",),
     reference="yun2020, Lemma 5",

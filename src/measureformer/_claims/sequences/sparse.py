@@ -76,9 +76,9 @@ claim = Claim(
     name="yun-2020b-sparse",
     title="O(n) connections are enough",
     statement=(
-        "Sparse attention is universal if every query sees itself, some order of the tokens is a chain of connections, and "
-        "after finitely many layers all have seen all. Stars, windows and Longformers satisfy this with O(n) connections, "
-        "and the network of the proof answers every sequence of a grid exactly."
+        "Sparse attention is universal if every query sees itself, some order of the tokens is a chain of "
+        "connections, and after finitely many layers all have seen all. Stars, windows and Longformers satisfy this "
+        "with O(n) connections, and the network of the proof answers every sequence of a grid exactly."
     ),
     hypotheses=("trained positions; sequences on a grid of 4 cells, n = 3, for the network",),
     reference="yun2020b, Theorem 1",

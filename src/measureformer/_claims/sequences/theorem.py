@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ class Config:
 
 
 def _budgets(config: Config) -> dict[int, ErrorBudget]:
-    sizes = [D for D in (4, 8, 16, 32) if D <= config.finest]
+    sizes = [D for D in (4, 8, 16, 32) if config.finest >= D]
     # |f(X) − f(Y)| ≤ (π + 1)|X − Y| in the largest entry
     return {
         D: yun.compile(wave, d=1, n=2, delta=1 / D).error_budget(
@@ -36,7 +37,7 @@ def _outcome(found: dict[int, ErrorBudget], mode: str, figure: Figure | None) ->
         for D, b in found.items()
     ]
     errors = [b.measured[mode] for b in found.values()]
-    worst = max(later / earlier for earlier, later in zip(errors, errors[1:], strict=False))
+    worst = max(later / earlier for earlier, later in itertools.pairwise(errors))
     ramps = next(b.measured[mode] / b.measured["hard"] for D, b in found.items() if D == 8)
     checks.append(Check("error with half the cell over error, at most", worst, high=0.95))
     checks.append(Check("δ = 1/8: error over that of the network with jumps", ramps, high=1.06))
@@ -73,9 +74,10 @@ claim = Claim(
     name="yun-2020-universal",
     title="Transformers are universal, with a budget",
     statement=(
-        "For continuous, permutation equivariant f on [0,1]^(n×d) the network compiled on cells of side δ, with softmax, "
-        "ReLUs with ramps of width e, and a clamp at B, satisfies d_p(f, g) ≤ (dn)^(1/p) ω_f(δ/2) + P^(1/p) F + "
-        "(dn(1/δ+1)e)^(1/p) (B + F), where P is the share of sequences with two tokens in one cell, and F = sup ‖f‖_p."
+        "For continuous, permutation equivariant f on [0,1]^(n×d) the network compiled on cells of side δ, with "
+        "softmax, ReLUs with ramps of width e, and a clamp at B, satisfies d_p(f, g) ≤ (dn)^(1/p) ω_f(δ/2) + P^(1/p) "
+        "F + (dn(1/δ+1)e)^(1/p) (B + F), where P is the share of sequences with two tokens in one cell, and F = sup "
+        "‖f‖_p."
     ),
     hypotheses=("p = 2; f with a known modulus of continuity ω_f",),
     reference="yun2020, Theorem 2",

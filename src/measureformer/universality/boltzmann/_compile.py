@@ -1,4 +1,4 @@
-"""`compile`: perceptron, one softmax head, perceptron. The whole of a function of sequences in one layer of attention."""
+"""`compile`: perceptron, one softmax head, perceptron. A function of sequences in one layer of attention."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Collision:
 
 
 def hardmax_collision(tokens: Any, n: int, heads: AbstractHeads | None = None) -> Collision | None:
-    """Two contexts of n of these tokens (V, d) that hard attention answers alike for a token in both; None if there are none.
+    """Two contexts of n of these tokens (V, d) that hard attention answers alike for a token in both, or None.
 
     Each head of one layer shows a query one of the tokens of its context: contexts that differ in the others are the
     same to it. Without `heads`, keys and queries are the tokens themselves.

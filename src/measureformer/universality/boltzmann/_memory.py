@@ -28,7 +28,7 @@ class Memory:
     """A network that answers sequences it has seen: one softmax head of rank 1, then a look-up by bumps.
 
     The head adds to a token x, along the unit vector v, `reach` times the average of v·y over the tokens y of its
-    context with shares softmax(c (v·x)(v·y)). Tokens and contexts are then told by one number, v·(the result): its code.
+    context with shares softmax(c (v·x)(v·y)). One number then tells token and context, v·(the result): its code.
 
     >>> import measureformer as mf
     >>> X, Y = [[[1.0], [1.5]], [[1.5], [2.0]]], [[[0.0], [1.0]], [[2.0], [3.0]]]
@@ -205,7 +205,8 @@ def _entries(ids: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if wrong.any():
         i = int(wrong.argmax())
         raise DomainError(
-            got=f"two targets for one token in one context, in sequences {first[inverse.reshape(-1)[i]] // n} and {i // n}",
+            got=f"two targets for one token in one context, in sequences {first[inverse.reshape(-1)[i]] // n} "
+            f"and {i // n}",
             need="targets that do not depend on the order of tokens",
             do="Add positions to the tokens.",
         )

@@ -1,4 +1,4 @@
-"""Hamiltonian paths: through all tokens along connections. Three-valued: a path, a reason why there is none, or unknown."""
+"""Hamiltonian paths: through all tokens along connections. A path, a reason why there is none, or unknown."""
 
 from __future__ import annotations
 

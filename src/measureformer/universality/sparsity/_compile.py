@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +61,7 @@ def _shifts(grid: Grid, seen: np.ndarray, found: Conditions) -> tuple[Shift, ...
     assert steps is not None
     p, K, D = len(seen), grid.base, grid.cells
     gain, layers = yun.gain(grid, K), []
-    for before, token in zip(chain, chain[1:], strict=False):
+    for before, token in itertools.pairwise(chain):
         on = int(seen[:, token, before].argmax())
         for i in range(grid.offsets[token], grid.offsets[token] + grid.tokens):
             # layers take the patterns in turn: those that do not show the one before are idle

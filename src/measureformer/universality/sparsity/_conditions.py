@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -166,8 +167,7 @@ def _rows(pattern: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _unreachable(union: np.ndarray) -> tuple[int, int] | None:
     """A pair (k, j) such that no path of connections leads from k to j, or None."""
-    count, part = connected_components(csr_array(union), directed=True, connection="strong")
-    if count == 1:
+    if connected_components(csr_array(union), directed=True, connection="strong")[0] == 1:
         return None
     from scipy.sparse.csgraph import breadth_first_order
 
@@ -216,7 +216,7 @@ def suggest(pattern: Any, *, n: int | None = None, seconds: float = 2.0) -> Sugg
     path = found.path
     if path is None:
         path = tuple(i for piece in path_cover(seen.any(axis=0).T) for i in piece)
-        for first, second in zip(path, path[1:], strict=False):
+        for first, second in itertools.pairwise(path):
             if not seen[:, second, first].any():
                 seen[0, second, first] = True
     if _unreachable(seen.any(axis=0)) is not None:
