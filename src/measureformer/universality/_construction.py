@@ -100,7 +100,7 @@ class Construction:
 
     function: SequenceFunction
     grid: Grid
-    ramp: float
+    ramp: Any
     bound: float
     """Beyond the largest entry of what is written; the clamp sets to 0 what is larger."""
     quantise: tuple[Feed, ...]
@@ -184,7 +184,7 @@ class Construction:
         own, context = self.grid.unpack(codes)
         return Decoded(self.grid.cell_of(own), self.grid.cell_of(context))
 
-    def error_budget(self, p: float = 2.0, *, points: int = 4000, modulus: float | None = None) -> ErrorBudget:
+    def error_budget(self, p: Any = 2.0, *, points: int = 4000, modulus: Any = None) -> ErrorBudget:
         """Where the L^p distance to f comes from, bounded and measured, for each mode; see `ErrorBudget`."""
         from measureformer.universality._budget import budget
 

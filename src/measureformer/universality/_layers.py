@@ -110,7 +110,7 @@ class Feed:
                 X = X + part[..., None] * w
         return X
 
-    def soft(self, X: np.ndarray, ramp: float) -> np.ndarray:
+    def soft(self, X: np.ndarray, ramp: Any) -> np.ndarray:
         unit = self.activation.relus(ramp)(X @ self.w1)
         for w in self.w2:
             X = X + unit[..., None] * w
@@ -154,7 +154,7 @@ class Bumps:
                 t[hit] = tokens[hit] @ self.u
         return tokens.reshape(X.shape)
 
-    def soft(self, X: np.ndarray, ramp: float) -> np.ndarray:
+    def soft(self, X: np.ndarray, ramp: Any) -> np.ndarray:
         for i in range(len(self)):
             X = self.layer(i).soft(X, ramp)
         return X

@@ -51,7 +51,7 @@ class Switch(AbstractInContextMap):
         return (x + (slope * s)[:, None] * self.w2) + shift[:, None] * self.w2
 
 
-def layer_map(layer: Feed | Shift, *, soft: bool, ramp: float) -> AbstractInContextMap:
+def layer_map(layer: Feed | Shift, *, soft: bool, ramp: Any) -> AbstractInContextMap:
     """One layer as a map of tokens (x, 1)."""
     if isinstance(layer, Shift):
         return _attention(layer, soft=soft)

@@ -58,7 +58,7 @@ class Hybrid:
     """Of the mixers that are used, and all else."""
     losses: np.ndarray
     """Mean square error before each step."""
-    error: float
+    error: Any
     """L2 distance to f over the cube, measured on sequences that were not seen."""
     map: Transformer
     """On `SpaceTime.sequence(X)`; `map.tokens(X)` for an (n, d) array."""
@@ -73,7 +73,7 @@ def train(
     n: int,
     dim: int = 16,
     steps: int = 1500,
-    rate: float = 5e-3,
+    rate: Any = 5e-3,
     batch: int = 512,
 ) -> Hybrid:
     """A network with one layer for each of `mixers`, trained on random sequences in the cube to compute f.

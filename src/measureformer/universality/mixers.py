@@ -144,7 +144,7 @@ class Contexts:
         return self.collisions == 0
 
 
-def told_apart(G: Callable[[Any], Any], *, tokens: int, n: int, tol: float = 1e-9) -> Contexts:
+def told_apart(G: Callable[[Any], Any], *, tokens: int, n: int, tol: Any = 1e-9) -> Contexts:
     """Enumerate all sequences of n different tokens out of `tokens` numbers in [0, 1), and compare the values of G.
 
     G takes (batch, n, 1) to (batch, n, 1): one number for each token. It is a contextual mapping if tokens of one

@@ -20,7 +20,7 @@ from measureformer.universality._sequence_function import SequenceFunction, refu
 
 
 def compile(
-    f: Callable[[Any], Any], *, d: int, n: int, delta: float, positions: bool = False, ramp: float = 1e-3
+    f: Callable[[Any], Any], *, d: int, n: int, delta: Any, positions: bool = False, ramp: Any = 1e-3
 ) -> Construction:
     """A transformer that is close to f on sequences of n tokens in the cube [0, 1]^d.
 
@@ -74,7 +74,7 @@ def selective_shifts(grid: Grid, scale: int | None = None) -> tuple[Shift, ...]:
     return (*pairs, Shift("global shift", u, 1, (0,), (last,), D, gain(grid, last)))
 
 
-def assembled(function: SequenceFunction, grid: Grid, shifts: tuple[Shift, ...], ramp: float) -> Construction:
+def assembled(function: SequenceFunction, grid: Grid, shifts: tuple[Shift, ...], ramp: Any) -> Construction:
     """The whole network around given attention layers."""
     ramp = _ramp(ramp, grid)
     cells = grid.enumerate()
@@ -134,7 +134,7 @@ def gain(grid: Grid, scale: int) -> float:
     return 2 * power_of_two_below(2.0 * grid.cells**2 * digits * math.log(2))
 
 
-def _ramp(ramp: float, grid: Grid) -> float:
+def _ramp(ramp: Any, grid: Grid) -> float:
     if not (isinstance(ramp, (int, float)) and 0 < ramp <= 0.25 / grid.cells):
         raise OptionError(got=f"ramp = {ramp!r}", need="0 < ramp ≤ delta/4", do="Leave it out for 1e-3.")
     return power_of_two_below(float(ramp))

@@ -9,3 +9,4 @@ from measureformer.universality.boltzmann._memory import memorize as memorize
 from measureformer.universality.boltzmann._operator import boltz as boltz
 from measureformer.universality.boltzmann._operator import kajitsuka24_log_separation as kajitsuka24_log_separation
 from measureformer.universality.boltzmann._operator import kajitsuka24_separation as kajitsuka24_separation
+from measureformer.universality.boltzmann._operator import log_boltz_gap as log_boltz_gap

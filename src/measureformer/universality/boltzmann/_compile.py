@@ -32,7 +32,7 @@ class OneLayer:
 
     function: SequenceFunction
     grid: Grid
-    ramp: float
+    ramp: Any
     memory: Memory
     attention: int = 1
 
@@ -60,7 +60,7 @@ class OneLayer:
         finite(X, "X")
         return self.memory.run(self.quantised(X))
 
-    def error(self, p: float = 2.0, *, points: int = 4000) -> float:
+    def error(self, p: Any = 2.0, *, points: int = 4000) -> float:
         """The L^p distance to f over the cube, measured at the points that `error_budget` uses."""
         from measureformer.universality._budget import SEED
 
@@ -79,7 +79,7 @@ class OneLayer:
         return self.memory.as_map() @ MLP(W1, b1, W2, np.full(d, 0.5 / D))
 
 
-def compile(f: Callable[[Any], Any], *, d: int, n: int, delta: float, ramp: float = 1e-3) -> OneLayer:
+def compile(f: Callable[[Any], Any], *, d: int, n: int, delta: Any, ramp: Any = 1e-3) -> OneLayer:
     """A network with one softmax head that is close to f on sequences of n tokens in the cube [0, 1]^d.
 
     f is as in `yun.compile` without positions. Two tokens in one cell are sent to 0, as there. Depth is traded for the

@@ -11,7 +11,7 @@ from measureformer.errors import OptionError
 from measureformer.numerics.arrays import finite, floats, positive_int
 
 
-def boltz(a: Any) -> np.ndarray:
+def boltz(a: Any) -> Any:
     """Σ_i a_i e^{a_i} / Σ_i e^{a_i} along the last axis: below the maximum, and moved along by a shift.
 
     Ref         kajitsuka2024; asadi2017.
@@ -26,7 +26,31 @@ def boltz(a: Any) -> np.ndarray:
     return (a * shares).sum(axis=-1) / shares.sum(axis=-1)
 
 
-def kajitsuka24_separation(n: int, r: float) -> float:
+def log_boltz_gap(a: Any, b: Any) -> float:
+    """ln |boltz(a) − boltz(b)| of two vectors, in as many digits as that needs; −inf if they are equal.
+
+    Vectors that share their largest entries have values that agree to more digits than float64 has.
+
+    Ref         kajitsuka2024, Lemma 3.
+
+    >>> import measureformer as mf
+    >>> round(mf.universality.boltzmann.log_boltz_gap([100.0, 50.0, 0.0], [100.0, 50.0, -9.0]), 3)
+    -95.396
+    """
+    import mpmath
+
+    vectors = [np.asarray(floats(x, name), float).reshape(-1).tolist() for x, name in ((a, "a"), (b, "b"))]
+    spread = max(max(x) for x in vectors) - min(min(x) for x in vectors)
+    with mpmath.workdps(30 + math.ceil(2 * spread / math.log(10))):
+        values = []
+        for x in vectors:
+            shares = [mpmath.exp(y - max(x)) for y in map(mpmath.mpf, x)]
+            values.append(mpmath.fdot(shares, x) / mpmath.fsum(shares))
+        gap = abs(values[0] - values[1])
+        return float(mpmath.log(gap)) if gap > 0 else -math.inf
+
+
+def kajitsuka24_separation(n: int, r: Any) -> float:
     """How far apart the Boltzmann operator keeps two vectors that are no permutations of each other.
 
     Statement   a, b in R^n with entries in [−r, r], any two different ones more than 2 ln n + 3 apart, not permutations
@@ -44,7 +68,7 @@ def kajitsuka24_separation(n: int, r: float) -> float:
     return math.log(n) ** 2 * math.exp(-2 * r)
 
 
-def kajitsuka24_log_separation(n: int, d: int, tokens: int, sizes: tuple[float, float, float]) -> float:
+def kajitsuka24_log_separation(n: int, d: int, tokens: int, sizes: Any) -> float:
     """The decimal logarithm of the separation that the theorem guarantees; sizes = (r_min, r_max, eps) of the tokens.
 
     Statement   one softmax layer of rank 1 keeps context vectors apart by 2 (ln n)² eps² r_min / (r_max² (V+1)⁴ (2 ln n

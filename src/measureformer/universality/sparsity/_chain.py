@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -20,7 +20,7 @@ class Found(NamedTuple):
     obstruction: str = ""
 
 
-def hamiltonian_path(step: np.ndarray, seconds: float = 2.0) -> Found:
+def hamiltonian_path(step: np.ndarray, seconds: Any = 2.0) -> Found:
     """A path through all vertices of the directed graph with edges a → b where step[a, b].
 
     Orders that suit the usual patterns come first, then obstructions, then search: over all subsets where there are few

@@ -94,7 +94,7 @@ class Conditions:
         )
 
 
-def check(pattern: Any, *, n: int | None = None, seconds: float = 2.0) -> Conditions:
+def check(pattern: Any, *, n: int | None = None, seconds: Any = 2.0) -> Conditions:
     """Whether transformers with this mask approximate all continuous functions of n tokens (with trained positions).
 
     `pattern` is a boolean array (n, n), entry [k, j] says whether the query k sees the token j; or (p, n, n), patterns
@@ -195,7 +195,7 @@ class Suggestion:
     conditions: Conditions
 
 
-def suggest(pattern: Any, *, n: int | None = None, seconds: float = 2.0) -> Suggestion:
+def suggest(pattern: Any, *, n: int | None = None, seconds: Any = 2.0) -> Suggestion:
     """A pattern with few connections more that satisfies the conditions; the same one if it does already.
 
     Missing self-loops are added, paths that cover all tokens are joined to a chain, and if some token still never hears
