@@ -23,7 +23,7 @@ from measureformer.errors import (
     TimeError,
 )
 from measureformer.universality import sparsity
-from measureformer.universality.sparsity._chain import hamiltonian_path, path_cover
+from measureformer.universality.sparsity._chain import _by_cuts, _through_subsets, hamiltonian_path, path_cover
 
 TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], int, Any, Any, tuple[int, ...]]] = {
     "strided": ({}, {"width": 8}, 2, 2, 2, (1016, 512)),
@@ -161,7 +161,19 @@ def test_obstructions_and_search() -> None:
     for graph in (step, step | step.T):
         path = hamiltonian_path(graph, seconds=20).path
         assert path is not None
+        assert sorted(path) == list(range(40))
         assert all(graph[a, b] for a, b in itertools.pairwise(path))
+    # the 0-1 program and the walk through all subsets agree, on graphs with and without a path
+    answers = set()
+    for seed in range(24):
+        graph = np.random.default_rng(seed).random((9, 9)) < 0.22
+        np.fill_diagonal(graph, False)
+        exact, found = _through_subsets(graph), _by_cuts(graph, time.monotonic() + 20)
+        answers.add(exact is None)
+        assert (exact is None) == (found.path is None) == bool(found.obstruction)
+        for path in (exact, found.path):
+            assert path is None or all(graph[a, b] for a, b in itertools.pairwise(path))
+    assert answers == {True, False}
 
 
 def test_masks_come_as_functions_and_arrays() -> None:

@@ -67,7 +67,6 @@ def _run(key: Any, config: Config) -> Outcome:
             Series("scale N", tuple(float(r[0]) for r in rows), tuple(r[1] + 1.0 for r in rows), "points"),
             Series("control: scale 1", tuple(float(r[0]) for r in wrong), tuple(r[1] + 1.0 for r in wrong), "points"),
         ),
-        xscale="log",
         yscale="log",
         caption=f"{len(rows)} grids, every context; the largest numbers have {max(r[3] for r in rows)} bits.",
     )

@@ -51,18 +51,18 @@ def _outcome(found: dict[int, tuple[float, float]], figure: Figure | None) -> Ou
 
 def _run(key: Any, config: Config) -> Outcome:
     found, without = _errors(key, config, positions=True), _errors(key, config, positions=False)
-    cells = tuple(float(D) for D in found)
+    cells = tuple(float(i) for i in range(len(found)))
     figure = Figure(
         "A function of the order of tokens",
-        "1/δ",
+        "side of the cells δ",
         "L2 distance to f",
         (
             Series("with positions", cells, tuple(e for e, _ in found.values()), "line"),
             Series("bound", cells, tuple(b for _, b in found.values()), "dashed"),
             Series("control: without", cells, tuple(e for e, _ in without.values()), "line"),
         ),
-        xscale="log",
         yscale="log",
+        xticks=tuple(f"1/{D}" for D in found),
         caption=f"f_i(X) = x_1 + … + x_i, n = {config.n}. Without positions: the closest equivariant function.",
     )
     return _outcome(found, figure)

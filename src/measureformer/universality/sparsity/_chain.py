@@ -9,8 +9,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching, reverse_cuthill_mckee
 
-EXACT = 16
-"""Up to this many tokens all subsets are gone through."""
+EXACT, LARGEST = 12, 20_000
+"""Up to so many tokens all subsets are gone through; up to so many connections a 0-1 program is solved."""
 
 
 class Found(NamedTuple):
@@ -24,8 +24,7 @@ def hamiltonian_path(step: np.ndarray, seconds: Any = 2.0) -> Found:
     """A path through all vertices of the directed graph with edges a → b where step[a, b].
 
     Orders that suit the usual patterns come first, then obstructions, then search: over all subsets where there are few
-    vertices; elsewhere by rotations of a path along edges in both directions, and depth first with the rarest neighbour
-    first, until the time is over.
+    vertices; elsewhere by rotations of a path along edges in both directions, and by a 0-1 program, until time is up.
     """
     n = len(step)
     step = step & ~np.eye(n, dtype=bool)
@@ -38,7 +37,10 @@ def hamiltonian_path(step: np.ndarray, seconds: Any = 2.0) -> Found:
         path = _through_subsets(step)
         return Found(path) if path else Found(obstruction="none of the orders of the tokens is a path")
     until = time.monotonic() + seconds
-    return Found(_rotated(step & step.T, time.monotonic() + seconds / 2) or _searched(step, until))
+    path = _rotated(step & step.T, until)
+    if path is not None or step.sum() > LARGEST:
+        return Found(path)
+    return _by_cuts(step, until)
 
 
 def path_cover(step: np.ndarray) -> list[list[int]]:
@@ -155,32 +157,51 @@ def _rotated(both: np.ndarray, until: float) -> tuple[int, ...] | None:
     return None
 
 
-def _searched(step: np.ndarray, until: float) -> tuple[int, ...] | None:
+def _by_cuts(step: np.ndarray, until: float) -> Found:
+    """One step into and one out of every vertex, as a 0-1 program; circles that come out are forbidden, one by one.
+
+    A further vertex, joined to all, turns paths into circles. If the program has no solution there is no path.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
     n = len(step)
-    neighbours = [np.flatnonzero(row) for row in step]
-    starts = np.argsort(step.sum(axis=0), kind="stable")
-    for start in starts:
-        free = np.ones(n, bool)
-        free[start] = False
-        degree = step.sum(axis=1)
-        path, open_ends = [int(start)], [_rarest(neighbours[start], free, degree)]
-        while path:
-            if len(path) == n:
-                return tuple(path)
-            if time.monotonic() > until:
-                return None
-            if open_ends[-1]:
-                nxt = open_ends[-1].pop()
-                free[nxt] = False
-                path.append(nxt)
-                open_ends.append(_rarest(neighbours[nxt], free, degree))
-            else:
-                open_ends.pop()
-                free[path.pop()] = True
-    return None
+    closed = np.pad(step, (0, 1), constant_values=True)
+    closed[n, n] = False
+    a, b = np.nonzero(closed)
+    ones, every = np.ones(len(a)), np.arange(len(a))
+    degrees = csr_array((np.r_[ones, ones], (np.r_[a, n + 1 + b], np.r_[every, every])), shape=(2 * n + 2, len(a)))
+    rules = [LinearConstraint(degrees, 1, 1)]  # pyright: ignore[reportArgumentType] sparse matrices are taken
+    while (left := until - time.monotonic()) > 0:
+        found = milp(
+            np.zeros(len(a)), constraints=rules, integrality=ones, bounds=Bounds(0, 1), options={"time_limit": left}
+        )
+        if found.status == 2:
+            return Found(obstruction="no choice of one step from each token is a path: a 0-1 program has no solution")
+        if found.x is None:
+            return Found()
+        follows = np.full(n + 1, -1)
+        chosen = found.x > 0.5
+        follows[a[chosen]] = b[chosen]
+        circles = _circles(follows)
+        if len(circles) == 1:
+            path = circles[0]
+            at = path.index(n)
+            return Found((*path[at + 1 :], *path[:at]))
+        for circle in circles:
+            inside = np.zeros(n + 1, bool)
+            inside[circle] = True
+            rules.append(LinearConstraint((inside[a] & inside[b]).astype(float)[None], -np.inf, len(circle) - 1))
+    return Found()
 
 
-def _rarest(candidates: np.ndarray, free: np.ndarray, degree: np.ndarray) -> list[int]:
-    """Free candidates, those with the fewest ways on last, which is where they are taken from."""
-    left = candidates[free[candidates]]
-    return left[np.argsort(-degree[left], kind="stable")].tolist()
+def _circles(follows: np.ndarray) -> list[list[int]]:
+    seen, circles = np.zeros(len(follows), bool), []
+    for start in range(len(follows)):
+        circle, at = [], start
+        while not seen[at]:
+            seen[at] = True
+            circle.append(at)
+            at = int(follows[at])
+        if circle:
+            circles.append(circle)
+    return circles
