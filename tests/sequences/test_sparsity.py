@@ -224,6 +224,29 @@ def test_two_patterns_in_turn() -> None:
         sparsity.compile(lambda X: X, sparsity.pattern("causal", 3), d=1, delta=1 / 2)
 
 
+def test_masked_layers_are_ordinary_maps(light_compilation: None) -> None:
+    net = sparsity.compile(lambda X: X, sparsity.pattern("window", 3), d=1, delta=1 / 4)
+    X = net.embedded(np.array([[0.25], [0.0], [0.75]]))
+    for layer in (net.shifts[0], net.shifts[-1]):
+        found = layer.as_map().tokens(np.concatenate([X, np.ones((3, 1))], axis=1))
+        np.testing.assert_allclose(np.asarray(found)[:, :1], layer.hard(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "exponent"), [("window", 1), ("star", 1), ("strided", 1.5), ("fixed", 1.5), ("dense", 2), ("causal", 2)]
+)
+def test_connections_grow_as_they_should(name: str, exponent: float) -> None:
+    head = mf.Attention.head([[1.0]], [[1.0]], [[1.0]])
+    sizes = np.array([64, 256, 576])
+    counts = []
+    for n in sizes:
+        layers = [sparsity.SparseAttention(head, mask) for mask in sparsity.pattern(name, int(n))]
+        counts.append(sum(layer.connections for layer in layers))
+        # what is stored and gone through: the connections, and at most one block of padding
+        assert sum(layer.queries.size for layer in layers) <= counts[-1] + len(layers) * (1 << 15)
+    assert abs(np.polyfit(np.log(sizes), np.log(counts), 1)[0] - exponent) < 0.1
+
+
 def dense_formula(heads: Any, mask: np.ndarray, X: np.ndarray, hard: bool) -> np.ndarray:
     out = np.zeros((len(X), heads.W.shape[1]))
     for Q, K, V, W in zip(*(np.asarray(a) for a in (heads.Q, heads.K, heads.V, heads.W)), strict=True):

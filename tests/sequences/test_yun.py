@@ -27,7 +27,6 @@ from measureformer.errors import (
 from measureformer.universality import yun
 from measureformer.universality._activation import Activation
 from measureformer.universality._grid import Grid
-from measureformer.universality._ordinary import layer_map
 
 TABLE = {
     (1, 2, 4): (5, 5, 14, 19, 12),
@@ -287,7 +286,7 @@ def test_layers_are_ordinary_maps() -> None:
     picked["value"] = net.layers[-2]
     for soft in (False, True):
         for layer in picked.values():
-            G = layer_map(layer, soft=soft, ramp=net.ramp)
+            G = layer.as_map(net.ramp if soft else None)
             for x in X[:2] if layer.tag in ("quantise", "clamp") else np.floor(4 * X[:2]) / 4:
                 if soft and isinstance(layer.weights().get("activation"), Activation):
                     truth = layer.soft(x, net.ramp)

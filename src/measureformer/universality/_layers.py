@@ -6,11 +6,14 @@ Arrays are (batch, n, d), tokens in rows. In integer arithmetic the unit is delt
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from measureformer.universality._activation import Activation
+
+if TYPE_CHECKING:
+    from measureformer.maps.base import AbstractInContextMap
 
 Tag = Literal["quantise", "sweep", "global shift", "value", "clamp"]
 
@@ -45,6 +48,12 @@ class Shift:
         out[:, 0, 0] = self.scales
         bias = np.array(self.biases, float)[:, None] / (2 * self.cells)
         return {"W_K": u, "W_Q": self.query * u, "W_V": u, "b_Q": bias, "W_O": out}
+
+    def as_map(self, ramp: Any = None) -> AbstractInContextMap:
+        """The layer on tokens (x, 1): residual hard attention, or softmax if the width of a ramp is given."""
+        from measureformer.universality._ordinary import attention_map
+
+        return attention_map(self, soft=ramp is not None)
 
     def hard(self, X: np.ndarray) -> np.ndarray:
         ids, moved = X @ self.u, X.copy()
@@ -102,6 +111,12 @@ class Feed:
     def weights(self) -> dict[str, Any]:
         """W1 (1, d), W2 (d, 1) and the activation; biases are in the activation."""
         return {"W1": self.w1[None].astype(float), "W2": sum(self.w2)[:, None], "activation": self.activation}
+
+    def as_map(self, ramp: Any = None) -> AbstractInContextMap:
+        """The layer on tokens (x, 1): with jumps, or an `MLP` of four ReLUs if the width of a ramp is given."""
+        from measureformer.universality._ordinary import perceptron_map
+
+        return perceptron_map(self, ramp)
 
     def hard(self, X: np.ndarray) -> np.ndarray:
         linear, constant = self.activation.parts(X @ self.w1)

@@ -51,12 +51,10 @@ class Switch(AbstractInContextMap):
         return (x + (slope * s)[:, None] * self.w2) + shift[:, None] * self.w2
 
 
-def layer_map(layer: Feed | Shift, *, soft: bool, ramp: Any) -> AbstractInContextMap:
-    """One layer as a map of tokens (x, 1)."""
-    if isinstance(layer, Shift):
-        return _attention(layer, soft=soft)
+def perceptron_map(layer: Feed, ramp: Any) -> AbstractInContextMap:
+    """x ← x + w2 φ(w1·x) on tokens (x, 1)."""
     w1, w2 = np.append(layer.w1, 0.0), np.append(np.sum(layer.w2, axis=0), 0.0)
-    if not soft:
+    if ramp is None:
         return Switch(w1, layer.activation, w2)
     relus = layer.activation.relus(ramp)
     return MLP(
@@ -64,13 +62,14 @@ def layer_map(layer: Feed | Shift, *, soft: bool, ramp: Any) -> AbstractInContex
     )
 
 
-def _attention(layer: Shift, *, soft: bool) -> AbstractInContextMap:
+def attention_map(layer: Shift, *, soft: bool) -> AbstractInContextMap:
+    """Residual attention on tokens (x, 1): the bias of a query is the weight of the 1."""
     w = layer.weights()
     zero = np.zeros((len(layer.scales), 1, 1))
     K, V = (np.concatenate([w[name], zero], axis=2) for name in ("W_K", "W_V"))
     Q = np.concatenate([w["W_Q"], w["b_Q"][:, :, None]], axis=2)
-    O = np.concatenate([w["W_O"], zero], axis=1)  # noqa: E741
-    heads = Attention(Q, layer.gain * K, V, O) if soft else HardmaxAttention(Q, K, V, O)
+    W = np.concatenate([w["W_O"], zero], axis=1)
+    heads = Attention(Q, layer.gain * K, V, W) if soft else HardmaxAttention(Q, K, V, W)
     return Residual(heads if layer.mask is None else SparseAttention(heads, layer.mask))
 
 
@@ -99,5 +98,5 @@ def network(made: Construction, mode: str) -> Transformer:
     layers = [layer for layer in made.layers if layer.tag != "clamp" or mode == "clamped"]
     start = [Linear(eye[:, :d], eye[:, d])]
     places = [] if made.grid.places is None else [Positional(Places(made.grid.places, d))]
-    middle = [layer_map(layer, soft=mode != "hard", ramp=made.ramp) for layer in layers]
+    middle = [layer.as_map(None if mode == "hard" else made.ramp) for layer in layers]
     return Transformer(*start, *places, *middle, Linear(eye[:d]))
