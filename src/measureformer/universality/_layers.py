@@ -110,7 +110,11 @@ class Feed:
 
     def weights(self) -> dict[str, Any]:
         """W1 (1, d), W2 (d, 1) and the activation; biases are in the activation."""
-        return {"W1": self.w1[None].astype(float), "W2": sum(self.w2)[:, None], "activation": self.activation}
+        return {
+            "W1": self.w1[None].astype(float),
+            "W2": np.sum(self.w2, axis=0)[:, None],
+            "activation": self.activation,
+        }
 
     def as_map(self, ramp: Any = None) -> AbstractInContextMap:
         """The layer on tokens (x, 1): with jumps, or an `MLP` of four ReLUs if the width of a ramp is given."""

@@ -43,7 +43,8 @@ def refuse_off_slots(mu: Any, t: Any, n: int, name: str) -> None:
         )
     if is_traced(mu, t) or needs_jax(mu):
         return
-    for what, times in (("an atom", host(mu.times)), ("a query", host(t))):
+    own: Any = getattr(mu, "times", None)
+    for what, times in (("an atom", host(own)), ("a query", host(t))):
         place = np.asarray(times) * n
         off = np.abs(place - np.clip(np.round(place), 1, n)) > NEAR
         if off.any():
@@ -53,7 +54,7 @@ def refuse_off_slots(mu: Any, t: Any, n: int, name: str) -> None:
                 do="It is made for one number of tokens: use mf.SpaceTime.sequence(tokens) with as many.",
             )
     felt = host(mu.log_weights) > -np.inf
-    place = np.round(host(mu.times)[felt] * n).astype(int)
+    place = np.round(host(own)[felt] * n).astype(int)
     order = np.argsort(place, kind="stable")
     place, points = place[order], host(mu.points)[felt][order]
     twice = (place[1:] == place[:-1]) & (points[1:] != points[:-1]).any(axis=1)

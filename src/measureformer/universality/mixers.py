@@ -156,7 +156,7 @@ def told_apart(G: Callable[[Any], Any], *, tokens: int, n: int, tol: Any = 1e-9)
     Ref         yun2020, Definition 3.1.
 
     >>> import numpy as np, measureformer as mf
-    >>> P = np.array([[1.0, 0.1], [0.3, 1.0]])
+    >>> P = np.array([[1.0, 0.131], [0.173, 1.0]])
     >>> mf.universality.mixers.told_apart(lambda X: P @ X, tokens=8, n=2).contextual
     True
     """

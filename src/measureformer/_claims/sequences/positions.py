@@ -26,7 +26,7 @@ def _symmetrised(X: np.ndarray) -> np.ndarray:
     """The closest equivariant function: the mean over all orders of f(XP) P⁻¹."""
     n = X.shape[-2]
     orders = [np.array(order) for order in itertools.permutations(range(n))]
-    return sum(running_sum(X[..., order, :])[..., np.argsort(order), :] for order in orders) / len(orders)
+    return np.mean([running_sum(X[..., order, :])[..., np.argsort(order), :] for order in orders], axis=0)
 
 
 def _errors(key: Any, config: Config, *, positions: bool) -> dict[int, tuple[float, float]]:

@@ -110,7 +110,7 @@ class Memory:
         slopes = (2 / half * np.array([1.0, -1.0, -1.0, 1.0]))[None, :, None] * self.values[:, None, :]
         hidden = np.repeat(self.v[None], len(knots), axis=0)
         lookup = MLP(hidden, -knots, slopes.reshape(len(knots), -1).T, np.zeros(self.values.shape[1]))
-        head = Attention(w["W_Q"][None], w["W_K"][None], w["W_V"][None], w["W_O"][None])
+        head = Attention(w["W_Q"][None], w["W_K"][None], w["W_V"][None], w["W_O"][None], scale=1.0)
         return lookup @ Residual(head)
 
     def _width(self) -> Any:
@@ -133,7 +133,7 @@ def memorize(sequences: Any, targets: Any, mode: Literal["practical", "certified
     >>> X = np.array([[1.0, 1.5], [1.0, 2.0], [1.5, 2.0]])[:, :, None]
     >>> net = mf.universality.boltzmann.memorize(X, np.arange(6.0).reshape(3, 2, 1), "certified")
     >>> net.log_separation > net.log_bound, round(10**net.log_separation, 8)
-    (True, 4.95e-06)
+    (True, 4.84e-06)
     """
     X, Y = _checked(sequences, targets, mode)
     vocabulary, ids = np.unique(X.reshape(-1, X.shape[2]), axis=0, return_inverse=True)
@@ -214,9 +214,9 @@ def _entries(ids: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _least_distance(points: np.ndarray) -> float:
-    from scipy.spatial import cKDTree
+    from scipy.spatial import KDTree
 
-    return 1.0 if len(points) == 1 else float(cKDTree(points).query(points, k=2)[0][:, 1].min())
+    return 1.0 if len(points) == 1 else float(KDTree(points).query(points, k=2)[0][:, 1].min())
 
 
 def _direction(vocabulary: np.ndarray) -> tuple[np.ndarray, float, float]:

@@ -79,7 +79,7 @@ def kajitsuka24_log_separation(n: int, d: int, tokens: int, sizes: Any) -> float
 
     >>> import measureformer as mf
     >>> round(mf.universality.boltzmann.kajitsuka24_log_separation(2, 1, 3, (1.0, 2.0, 0.5)))
-    -3065
+    -3069
     """
     r_min, r_max, eps = sizes
     hard = (tokens + 1) ** 4 * (2 * math.log(n) + 3) * math.pi * d

@@ -58,7 +58,8 @@ def _of_matrix(pattern: Any) -> tuple[np.ndarray, np.ndarray, int]:
         raise ShapeError(
             got=f"{len(masks)} patterns", need="the one of this layer", do="Make a layer of each: pattern[0], …"
         )
-    return *np.nonzero(masks[0]), masks.shape[1]
+    queries, tokens = np.nonzero(masks[0])
+    return queries, tokens, masks.shape[1]
 
 
 class SparseAttention(AbstractWrapper):

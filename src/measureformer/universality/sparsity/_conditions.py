@@ -118,14 +118,14 @@ def check(pattern: Any, *, n: int | None = None, seconds: Any = 2.0) -> Conditio
     universal: no
     """
     seen = as_pattern(pattern, n)
-    p, n = seen.shape[:2]
-    missing = np.argwhere(~seen[:, np.arange(n), np.arange(n)])
-    union = seen.any(axis=0)
+    p, size = seen.shape[:2]
+    missing = np.argwhere(~np.diagonal(seen, axis1=1, axis2=2))
+    union = _union(seen)
     # a step of the chain goes from the token that is seen to the one that sees it
     found = hamiltonian_path(union.T, seconds)
     answer: Answer = "yes" if found.path is not None else "no" if found.obstruction else "unknown"
     return Conditions(
-        n=n,
+        n=size,
         patterns=p,
         connections=tuple(int(count) for count in seen.sum(axis=(1, 2))),
         self_loops=SelfLoops(not len(missing), tuple((int(a), int(b)) for a, b in missing)),
@@ -157,6 +157,10 @@ def _reach(seen: np.ndarray, union: np.ndarray) -> Reach:
         columns, starts = rows[t % p]
         known = np.bitwise_or.reduceat(known[columns], starts, axis=0)
     return Reach("unknown", None, None)
+
+
+def _union(seen: np.ndarray) -> np.ndarray:
+    return np.logical_or.reduce(seen, axis=0)
 
 
 def _rows(pattern: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -212,14 +216,14 @@ def suggest(pattern: Any, *, n: int | None = None, seconds: Any = 2.0) -> Sugges
     size = seen.shape[1]
     before = seen.copy()
     seen[:, np.arange(size), np.arange(size)] = True
-    found = hamiltonian_path(seen.any(axis=0).T, seconds)
+    found = hamiltonian_path(_union(seen).T, seconds)
     path = found.path
     if path is None:
-        path = tuple(i for piece in path_cover(seen.any(axis=0).T) for i in piece)
+        path = tuple(i for piece in path_cover(_union(seen).T) for i in piece)
         for first, second in itertools.pairwise(path):
             if not seen[:, second, first].any():
                 seen[0, second, first] = True
-    if _unreachable(seen.any(axis=0)) is not None:
+    if _unreachable(_union(seen)) is not None:
         seen[0, path[0], path[-1]] = True
     added = tuple((int(a), int(b), int(c)) for a, b, c in np.argwhere(seen & ~before))
     return Suggestion(seen, added, check(seen, seconds=seconds))
