@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ class SequenceFunction:
     A function that takes whole batches is called once; whether it does is found out by comparing.
     """
 
-    def __init__(self, f: Callable[[Any], Any], d: int, n: int) -> None:
+    def __init__(self, f: Any, d: int, n: int) -> None:
         if not callable(f):
             raise DtypeError(
                 got=f"f of type {type(f).__name__}", need="a function of an (n, d) array", do="Pass a callable."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -66,7 +66,7 @@ class Hybrid:
 
 
 def train(
-    f: Callable[[Any], Any],
+    f: Any,
     mixers: Sequence[str],
     key: Any,
     *,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,7 @@ from measureformer.universality._layers import Bumps, Feed, Shift
 from measureformer.universality._sequence_function import SequenceFunction, refuse_not_equivariant
 
 
-def compile(
-    f: Callable[[Any], Any], *, d: int, n: int, delta: Any, positions: bool = False, ramp: Any = 1e-3
-) -> Construction:
+def compile(f: Any, *, d: int, n: int, delta: Any, positions: bool = False, ramp: Any = 1e-3) -> Construction:
     """A transformer that is close to f on sequences of n tokens in the cube [0, 1]^d.
 
     f takes an (n, d) array to one of the same shape, and is called in batches if it can be. The network knows f at the

@@ -21,7 +21,7 @@ class Config:
     finest: int = 8
     points: int = 2000
     dim: int = 8
-    steps: int = 400
+    steps: int = 800
 
 
 def _errors(key: Any, config: Config, cells: list[int]) -> dict[str, Curve]:
@@ -44,7 +44,7 @@ def _errors(key: Any, config: Config, cells: list[int]) -> dict[str, Curve]:
 
 
 def _trained(key: Any, config: Config) -> tuple[float, float]:
-    net = hybrids.train(wave, ("attention", "attention"), key, d=1, n=3, dim=config.dim, steps=config.steps, batch=256)
+    net = hybrids.train(wave, ("attention", "attention"), key, d=1, n=3, dim=config.dim, steps=config.steps, batch=128)
     return float(net.parameters), net.error
 
 

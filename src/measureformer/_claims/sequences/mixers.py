@@ -26,8 +26,8 @@ NETS = {
 class Config:
     n: int = 3
     dim: int = 8
-    steps: int = 300
-    batch: int = 256
+    steps: int = 500
+    batch: int = 128
 
 
 def _sorted(X: np.ndarray) -> np.ndarray:

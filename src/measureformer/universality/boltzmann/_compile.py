@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +78,7 @@ class OneLayer:
         return self.memory.as_map() @ MLP(W1, b1, W2, np.full(d, 0.5 / D))
 
 
-def compile(f: Callable[[Any], Any], *, d: int, n: int, delta: Any, ramp: Any = 1e-3) -> OneLayer:
+def compile(f: Any, *, d: int, n: int, delta: Any, ramp: Any = 1e-3) -> OneLayer:
     """A network with one softmax head that is close to f on sequences of n tokens in the cube [0, 1]^d.
 
     f is as in `yun.compile` without positions. Two tokens in one cell are sent to 0, as there. Depth is traded for the

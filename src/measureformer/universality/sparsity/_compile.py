@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from measureformer.universality.sparsity._conditions import Conditions, check
 from measureformer.universality.sparsity._patterns import as_pattern
 
 
-def compile(f: Callable[[Any], Any], pattern: Any, *, d: int, delta: Any, ramp: Any = 1e-3) -> Construction:
+def compile(f: Any, pattern: Any, *, d: int, delta: Any, ramp: Any = 1e-3) -> Construction:
     """A transformer with this mask that is close to f on sequences of tokens in [0, 1]^d: the proof of universality.
 
     The pattern must satisfy the three conditions of `check`. f may depend on the order of tokens.
