@@ -210,7 +210,7 @@ def test_equivariance_is_exact(seed: int, case: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("ramp", [1e-3, 1e-4])
 def test_softmax_and_relus_differ_on_ramps_only(case: tuple[int, int, int], ramp: float) -> None:
     d, n, D = case
-    net, X = made(*case, ramp=ramp), drawn(d, n, 20_000)
+    net, X = made(*case, ramp=ramp), drawn(d, n, 8000)
     hard, soft, clamped = (net.run(X, mode) for mode in ("hard", "soft", "clamped"))
     off = np.abs(soft - hard).max(axis=(1, 2)) > 1e-6
     assert off.mean() <= d * n * (D + 1) * ramp
