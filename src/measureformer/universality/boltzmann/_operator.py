@@ -35,7 +35,7 @@ def log_boltz_gap(a: Any, b: Any) -> float:
 
     >>> import measureformer as mf
     >>> round(mf.universality.boltzmann.log_boltz_gap([100.0, 50.0, 0.0], [100.0, 50.0, -9.0]), 3)
-    -95.396
+    -95.395
     """
     import mpmath
 
