@@ -23,6 +23,7 @@ from measureformer.universality.mixers import Bilinear, SeparableConv
 
 Mixer = Literal["attention", "bilinear", "conv", "none"]
 MIXERS = ("attention", "bilinear", "conv", "none")
+_QUICKLY = {"xla_backend_optimization_level": 1, "xla_llvm_disable_expensive_passes": True}
 
 
 class _Weights(NamedTuple):
@@ -173,7 +174,8 @@ def _values(w: _Weights, X: Any, flags: Any) -> Array:
     return tokens @ w.readout[:, :-1].T + w.readout[:, -1]
 
 
-@partial(jax.jit, static_argnums=3)
+# small programs: the compiler's last passes take longer than they save
+@partial(jax.jit, static_argnums=3, compiler_options=_QUICKLY)
 def _trained(weights: _Weights, data: Any, flags: Any, steps: int, rate: Any) -> tuple[_Weights, Array]:
     import optax
 

@@ -21,7 +21,7 @@ class Config:
     finest: int = 8
     points: int = 2000
     dim: int = 8
-    steps: int = 800
+    steps: int = 400
 
 
 def _errors(key: Any, config: Config, cells: list[int]) -> dict[str, Curve]:

@@ -26,7 +26,7 @@ NETS = {
 class Config:
     n: int = 3
     dim: int = 8
-    steps: int = 500
+    steps: int = 400
     batch: int = 128
 
 
@@ -72,7 +72,7 @@ def _outcome(told: dict[str, float], errors: dict[str, tuple[float, int]], figur
         Check("no mixer is one", told["none"], high=0.0),
         Check("largest network over smallest", max(sizes) / min(sizes), high=1.05),
         *(
-            Check(f"error without mixers over that of {name}", best / errors[name][0], low=2.0)
+            Check(f"error without mixers over that of {name}", best / errors[name][0], low=1.5)
             for name in list(NETS)[:4]
         ),
     ]
