@@ -21,8 +21,8 @@ from measureformer.numerics.arrays import host, is_traced, owned, positive_int
 from measureformer.universality._slots import refuse_off_slots, slot, slots
 from measureformer.universality.sparsity._patterns import as_pattern
 
-BLOCK = 1 << 15
-"""Connections that are looked at together."""
+BLOCK, GROUPS = 1 << 15, 4
+"""Connections that are looked at together; most groups of queries with lists of nearly their own lengths."""
 
 
 class Connections(NamedTuple):
@@ -82,12 +82,12 @@ class SparseAttention(AbstractWrapper):
     """
 
     map: AbstractInContextMap
-    queries: Int[Array, "b c"]
-    """Queries of all connections in blocks, increasing; padded with n."""
-    seen: Int[Array, "b c"]
-    """The tokens that they see."""
+    tokens_seen: Int[Array, " c"]
+    """The tokens of all connections, query after query."""
     starts: Int[Array, " n1"]
     """Where the connections of each query begin."""
+    groups: tuple[tuple[Int[Array, "b r"], Int[Array, "b r w"]], ...]
+    """Queries that see about equally many tokens, and these tokens, in blocks; padded with n."""
     widest: int = eqx.field(static=True)
     """Most tokens that one query sees."""
 
@@ -99,14 +99,10 @@ class SparseAttention(AbstractWrapper):
                 do="Make the attention sparse first, and add a residual after: mf.Residual(SparseAttention(…)).",
             )
         queries, tokens, n = pattern.in_order() if isinstance(pattern, Connections) else _of_matrix(pattern)
-        count = len(queries)
-        blocks = max(1, -(-count // BLOCK))
-        pad = np.full((blocks * BLOCK if blocks > 1 else max(count, 1)) - count, n)
         starts = np.searchsorted(queries, np.arange(n + 1))
         self.map = map
-        self.queries = owned(np.concatenate([queries, pad]).reshape(blocks, -1))
-        self.seen = owned(np.concatenate([tokens, pad]).reshape(blocks, -1))
-        self.starts = owned(starts)
+        self.tokens_seen, self.starts = owned(np.append(tokens, n)), owned(starts)
+        self.groups = tuple((owned(rows), owned(lists)) for rows, lists in _groups(tokens, starts))
         self.widest = int(np.diff(starts).max())
 
     @property
@@ -116,7 +112,7 @@ class SparseAttention(AbstractWrapper):
 
     @property
     def connections(self) -> int:
-        return int(self.starts[-1])
+        return int(host(self.starts)[-1])
 
     @property
     def needs_time(self) -> bool:
@@ -126,30 +122,25 @@ class SparseAttention(AbstractWrapper):
         return False
 
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
-        heads = _heads(self)
-        points, lw = slots(mu, self.n)
         at = slot(t, self.n)
-        q, k, v = _projected(heads, points, x)
         place = self.starts[at][:, None] + jnp.arange(max(self.widest, 1))
         inside = place < self.starts[at + 1][:, None]
-        neighbours = jnp.where(inside, self.seen.reshape(-1)[jnp.where(inside, place, 0)], 0)
-        hidden = ~inside | (lw[neighbours] == -jnp.inf)
-        logits = jnp.einsum("hmk,hmck->hmc", q, k[:, neighbours])
-        top = jnp.max(jnp.where(hidden, -jnp.inf, logits), axis=2)
-        size = jnp.max(jnp.where(hidden, 0, jnp.abs(logits)), axis=2)
-        shares = _shares(heads, logits, top[..., None], size[..., None], jnp.where(hidden, -jnp.inf, lw[neighbours]))
-        total = shares.sum(axis=2)
-        values = jnp.einsum("hmc,hmce->hme", shares, v[:, neighbours]) / jnp.where(total > 0, total, 1)[..., None]
+        neighbours = jnp.where(inside, self.tokens_seen[jnp.where(inside, place, 0)], self.n)
+        heads, memory = _heads(self), _memory(self, mu)
+        values = _averages(heads, _queries(heads, x), memory, neighbours)
         return jnp.einsum("hme,hoe->mo", values, heads.W)
 
     def at_atoms(self, mu: Any) -> Any:
-        heads = _heads(self)
-        points, lw = slots(mu, self.n)
-        # slot n is the one that padded connections lead to: without mass, and nobody asks for it
-        points = jnp.concatenate([points, points[:1]])
-        lw = jnp.concatenate([lw, jnp.full(1, -jnp.inf, lw.dtype)])
-        q, k, v = _projected(heads, points, points)
-        values = _along(heads, (self.queries, self.seen), (q, k, v), lw)
+        heads, memory = _heads(self), _memory(self, mu)
+        q = _queries(heads, memory.points)
+        values = jnp.zeros((heads.V.shape[0], self.n + 1, heads.V.shape[1]), q.dtype)
+        for rows, lists in self.groups:
+            # block after block, so that memory stays linear; what is padded goes to slot n, which nobody asks for
+            found = jax.lax.map(
+                jax.checkpoint(lambda block: _averages(heads, q[:, block[0]], memory, block[1])), (rows, lists)
+            )
+            found = found.transpose(1, 0, 2, 3).reshape(values.shape[0], -1, values.shape[2])
+            values = values.at[:, rows.reshape(-1)].set(found)
         return jnp.einsum("hme,hoe->mo", values, heads.W)[slot(mu.times, self.n)]
 
     def examine(self, mu: Any, x: Any, t: Any) -> None:
@@ -160,8 +151,9 @@ class SparseAttention(AbstractWrapper):
         mass = np.zeros(n + 1, bool)
         felt = host(mu.log_weights) > -np.inf
         mass[np.clip(np.round(host(mu.times)[felt] * n).astype(int) - 1, 0, n - 1)] = True
-        visible = np.zeros(n + 1, bool)
-        visible[host(self.queries)[mass[host(self.seen)]]] = True
+        felt_before = np.append(0, np.cumsum(mass[host(self.tokens_seen)]))
+        starts = host(self.starts)
+        visible = felt_before[starts[1:]] > felt_before[starts[:-1]]
         blind = ~visible[np.clip(np.round(host(t) * n).astype(int) - 1, 0, n - 1)]
         if blind.any():
             raise NothingVisibleError(
@@ -179,47 +171,68 @@ def _heads(G: SparseAttention) -> AbstractHeads:
     return G.map
 
 
-def _projected(heads: AbstractHeads, points: Array, x: Array) -> tuple[Array, Array, Array]:
-    q = heads.scale * jnp.einsum("hkd,md->hmk", heads.Q, x)
-    return q, jnp.einsum("hkd,nd->hnk", heads.K, points), jnp.einsum("hed,nd->hne", heads.V, points)
+class _Memory(NamedTuple):
+    """Keys and values of the slots, and of one more, without mass, that stands for no token."""
+
+    points: Array
+    k: Array
+    v: Array
+    log_weights: Array
 
 
-def _shares(heads: AbstractHeads, logits: Array, top: Array, size: Array, log_weights: Array) -> Array:
-    """What each connection counts, up to a factor of its query: e^{logit}, or 1 at the top, times the mass."""
-    # no mass at all: top is −inf, and every share must be 0 and not NaN
-    top = jax.lax.stop_gradient(jnp.where(top == -jnp.inf, 0, top))
+def _memory(G: SparseAttention, mu: Any) -> _Memory:
+    heads, (points, lw) = _heads(G), slots(mu, G.n)
+    points = jnp.concatenate([points, points[:1]])
+    lw = jnp.concatenate([lw, jnp.full(1, -jnp.inf, lw.dtype)])
+    k, v = jnp.einsum("hkd,nd->hnk", heads.K, points), jnp.einsum("hed,nd->hne", heads.V, points)
+    return _Memory(points, k, v, lw)
+
+
+def _queries(heads: AbstractHeads, x: Array) -> Array:
+    return heads.scale * jnp.einsum("hkd,md->hmk", heads.Q, x)
+
+
+def _averages(heads: AbstractHeads, q: Array, memory: _Memory, neighbours: Array) -> Array:
+    """Values (h, r, e) of queries (h, r, k) that see the slots neighbours (r, c)."""
+    lw = memory.log_weights[neighbours]
+    logits = jnp.einsum("hrk,hrck->hrc", q, memory.k[:, neighbours])
+    felt = jnp.where(lw > -jnp.inf, logits, -jnp.inf)
+    top = jax.lax.stop_gradient(jnp.max(felt, axis=2, keepdims=True))
+    # no mass at all: every share must be 0 and not NaN
+    top = jnp.where(top == -jnp.inf, 0, top)
     if isinstance(heads, HardmaxAttention):
-        slack = 8 * jnp.finfo(logits.dtype).eps * size
-        return jnp.where(logits >= top - slack, jnp.exp(log_weights), 0)
-    return jnp.exp(logits - top + log_weights)
+        # logits that differ by less than their rounding errors are ties
+        size = jnp.max(jnp.where(lw > -jnp.inf, jnp.abs(logits), 0), axis=2, keepdims=True)
+        slack = 8 * jnp.finfo(logits.dtype).eps * jax.lax.stop_gradient(size)
+        shares = jnp.where(logits >= top - slack, jnp.exp(lw), 0)
+    else:
+        shares = jnp.exp(logits - top + lw)
+    total = shares.sum(axis=2)
+    return jnp.einsum("hrc,hrce->hre", shares, memory.v[:, neighbours]) / jnp.where(total > 0, total, 1)[..., None]
 
 
-def _along(heads: AbstractHeads, connections: tuple[Array, Array], qkv: tuple[Array, Array, Array], lw: Array) -> Array:
-    """Values (h, n + 1, e) of all slots, block after block of connections: first the largest logits, then the sums."""
-    q, k, v = qkv
-    n1, h = lw.shape[0], q.shape[0]
+def _groups(tokens: np.ndarray, starts: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Queries (b, r) by how many tokens they see, rounded up by an eighth, or to powers of two if those are too many
+    groups; and the tokens (b, r, w) that they see. Padding is thus at most a factor of two, and a last block."""
+    n, degrees = len(starts) - 1, np.diff(starts)
+    seeing = np.flatnonzero(degrees)
+    widths = _rounded(degrees[seeing], 3)
+    if len(np.unique(widths)) > GROUPS:
+        widths = _rounded(degrees[seeing], 0)
+    found = []
+    for width in np.unique(widths):
+        rows = seeing[widths == width]
+        together = min(len(rows), max(1, BLOCK // int(width)))
+        blocks = -(-len(rows) // together)
+        padded = np.append(rows, np.full(blocks * together - len(rows), n))
+        place = starts[np.minimum(padded, n - 1)][:, None] + np.arange(width)
+        inside = (place < starts[np.minimum(padded, n - 1) + 1][:, None]) & (padded < n)[:, None]
+        lists = np.where(inside, tokens[np.where(inside, place, 0)], n)
+        found.append((padded.reshape(blocks, together), lists.reshape(blocks, together, width)))
+    return found
 
-    fixed_q, fixed_k = jax.lax.stop_gradient((q, k))  # which logit is the largest has no derivative
 
-    def logits(q: Array, k: Array, a: Array, b: Array) -> Array:
-        return jnp.einsum("hck,hck->ch", q[:, a], k[:, b])
-
-    def highest(carry: tuple[Array, Array], block: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
-        a, b = block
-        found, felt = logits(fixed_q, fixed_k, a, b), (lw[b] > -jnp.inf)[:, None]
-        tops = jax.ops.segment_max(jnp.where(felt, found, -jnp.inf), a, n1, indices_are_sorted=True)
-        sizes = jax.ops.segment_max(jnp.where(felt, jnp.abs(found), 0), a, n1, indices_are_sorted=True)
-        return (jnp.maximum(carry[0], tops), jnp.maximum(carry[1], sizes)), None
-
-    @jax.checkpoint
-    def summed(carry: tuple[Array, Array], block: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
-        a, b = block
-        shares = _shares(heads, logits(q, k, a, b), top[a], size[a], lw[b][:, None])
-        values = jax.ops.segment_sum(shares[:, :, None] * v[:, b].transpose(1, 0, 2), a, n1, indices_are_sorted=True)
-        return (carry[0] + values, carry[1] + jax.ops.segment_sum(shares, a, n1, indices_are_sorted=True)), None
-
-    none = jnp.full((n1, h), -jnp.inf, q.dtype)
-    (top, size), _ = jax.lax.scan(highest, (none, jnp.zeros_like(none)), connections)
-    start = jnp.zeros((n1, h, v.shape[2]), q.dtype), jnp.zeros((n1, h), q.dtype)
-    (values, total), _ = jax.lax.scan(summed, start, connections)
-    return (values / jnp.where(total > 0, total, 1)[..., None]).transpose(1, 0, 2)
+def _rounded(degrees: np.ndarray, bits: int) -> np.ndarray:
+    """Rounded up to numbers with at most bits + 1 binary digits."""
+    unit = np.maximum(1, 2.0 ** (np.ceil(np.log2(degrees)) - bits)).astype(int)
+    return -(-degrees // unit) * unit

@@ -143,7 +143,7 @@ def _reach(seen: np.ndarray, union: np.ndarray) -> Reach:
         # a query that sees nothing forgets everything in that layer
         return Reach("no" if p == 1 else "unknown", None, None)
     rows = [_rows(pattern) for pattern in seen]
-    known, full = np.packbits(seen[0], axis=1), np.packbits(np.ones((n, n), bool), axis=1)
+    known, full = _words(seen[0]), _words(np.ones((n, n), bool))
     # with self-loops sets only grow, so n periods are enough; without, they may come back to where they were
     met: set[bytes] = set()
     for t in range(1, 2 * n * p + 2):
@@ -161,6 +161,12 @@ def _reach(seen: np.ndarray, union: np.ndarray) -> Reach:
 
 def _union(seen: np.ndarray) -> np.ndarray:
     return np.logical_or.reduce(seen, axis=0)
+
+
+def _words(sets: np.ndarray) -> np.ndarray:
+    """Rows of booleans as rows of 64-bit words."""
+    packed = np.packbits(sets, axis=1)
+    return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
 
 
 def _rows(pattern: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
