@@ -134,11 +134,10 @@ class SparseAttention(AbstractWrapper):
         heads, memory = _heads(self), _memory(self, mu)
         q = _queries(heads, memory.points)
         values = jnp.zeros((heads.V.shape[0], self.n + 1, heads.V.shape[1]), q.dtype)
+        one = jax.checkpoint(lambda block: _averages(heads, q[:, block[0]], memory, block[1]))
         for rows, lists in self.groups:
             # block after block, so that memory stays linear; what is padded goes to slot n, which nobody asks for
-            found = jax.lax.map(
-                jax.checkpoint(lambda block: _averages(heads, q[:, block[0]], memory, block[1])), (rows, lists)
-            )
+            found = one((rows[0], lists[0]))[None] if len(rows) == 1 else jax.lax.map(one, (rows, lists))
             found = found.transpose(1, 0, 2, 3).reshape(values.shape[0], -1, values.shape[2])
             values = values.at[:, rows.reshape(-1)].set(found)
         return jnp.einsum("hme,hoe->mo", values, heads.W)[slot(mu.times, self.n)]
@@ -219,6 +218,8 @@ def _groups(tokens: np.ndarray, starts: np.ndarray) -> list[tuple[np.ndarray, np
     widths = _rounded(degrees[seeing], 3)
     if len(np.unique(widths)) > GROUPS:
         widths = _rounded(degrees[seeing], 0)
+    if len(seeing) * int(widths.max(initial=0)) <= BLOCK:
+        widths = np.full_like(widths, widths.max(initial=0))  # so few that padding costs less than another program
     found = []
     for width in np.unique(widths):
         rows = seeing[widths == width]

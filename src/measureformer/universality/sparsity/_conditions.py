@@ -166,7 +166,7 @@ def _union(seen: np.ndarray) -> np.ndarray:
 def _words(sets: np.ndarray) -> np.ndarray:
     """Rows of booleans as rows of 64-bit words."""
     packed = np.packbits(sets, axis=1)
-    return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
+    return np.ascontiguousarray(np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8)))).view(np.uint64)
 
 
 def _rows(pattern: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
