@@ -69,7 +69,8 @@ def attention_map(layer: Shift, *, soft: bool) -> AbstractInContextMap:
     K, V = (np.concatenate([w[name], zero], axis=2) for name in ("W_K", "W_V"))
     Q = np.concatenate([w["W_Q"], w["b_Q"][:, :, None]], axis=2)
     W = np.concatenate([w["W_O"], zero], axis=1)
-    heads = Attention(Q, layer.gain * K, V, W, scale=1.0) if soft else HardmaxAttention(Q, K, V, W, scale=1.0)
+    parts: list[Any] = [Q, layer.gain * K if soft else K, V, W]
+    heads = Attention(*parts) if soft else HardmaxAttention(*parts)
     return Residual(heads if layer.mask is None else SparseAttention(heads, layer.mask))
 
 

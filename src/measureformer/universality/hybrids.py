@@ -220,7 +220,8 @@ def _as_map(w: _Weights, kinds: tuple[str, ...], widths: list[int], units: tuple
     for i, kind in enumerate(kinds):
         mixer: list[AbstractInContextMap] = []
         if kind == "attention":
-            mixer = [Residual(Attention(w.Q[i][None], w.K[i][None], w.V[i][None], w.W[i][None], scale=1.0))]
+            parts: list[Any] = [leaf[i][None] for leaf in (w.Q, w.K, w.V, w.W)]
+            mixer = [Residual(Attention(*parts))]
         elif kind == "bilinear":
             mixer = [Residual(Bilinear(w.W[i], w.P[i]))]
         elif kind == "conv":

@@ -110,7 +110,8 @@ class Memory:
         slopes = (2 / half * np.array([1.0, -1.0, -1.0, 1.0]))[None, :, None] * self.values[:, None, :]
         hidden = np.repeat(self.v[None], len(knots), axis=0)
         lookup = MLP(hidden, -knots, slopes.reshape(len(knots), -1).T, np.zeros(self.values.shape[1]))
-        head = Attention(w["W_Q"][None], w["W_K"][None], w["W_V"][None], w["W_O"][None], scale=1.0)
+        parts: list[Any] = [w[name][None] for name in ("W_Q", "W_K", "W_V", "W_O")]
+        head = Attention(*parts)
         return lookup @ Residual(head)
 
     def _width(self) -> Any:
