@@ -26,5 +26,6 @@ _LIBRARY_REFUSES = {
     Literal["all", "each", "errors"]: object,
     Literal["classical", "dense", "modern"]: object,
     Literal["bottom", "top", "left", "right"]: object,
+    Literal["practical", "certified"]: object,
 }
 function = beartype(conf=BeartypeConf(hint_overrides=FrozenDict(_LIBRARY_REFUSES)))

@@ -147,6 +147,25 @@ class SupportError(MeasureformerError, ArithmeticError):
     """A map between measures does not keep atoms together, where something was to be read from them."""
 
 
+class ConstructionError(MeasureformerError, ValueError):
+    """A construction would be too large, or its function does not fit into it."""
+
+
+class NotEquivariantError(MeasureformerError, ValueError):
+    """A function of sequences depends on the order of tokens; `witness` is a pair (permutation, sequence)."""
+
+    def __init__(self, *, got: str, need: str, do: str, witness: Any = None) -> None:
+        super().__init__(got=got, need=need, do=do)
+        self.witness = witness
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_witness, (type(self), self.got, self.need, self.do, self.witness)
+
+
+def _rebuild_witness(cls: type[NotEquivariantError], got: str, need: str, do: str, witness: Any) -> NotEquivariantError:
+    return cls(got=got, need=need, do=do, witness=witness)
+
+
 class OptionError(MeasureformerError, ValueError):
     """An option has a value outside the listed ones."""
 
