@@ -27,7 +27,7 @@ _prefer_64_bit()
 
 _HOMES = {
     "measures": ["Discrete", "Gaussian", "GaussianMixture", "SpaceTime", "gather", "shard", "subset_sum_gap"],
-    "attention": ["Attended", "Concentration", "Sharded", "Streaming", "attend", "concentration"],
+    "attention": ["Attended", "Concentration", "Grid", "Plan", "Sharded", "Streaming", "attend", "concentration"],
     "maps": [
         "AbstractInContextMap",
         "Attention",
@@ -79,6 +79,8 @@ if TYPE_CHECKING:
     from measureformer._claims import claims as claims
     from measureformer.attention import Attended as Attended
     from measureformer.attention import Concentration as Concentration
+    from measureformer.attention import Grid as Grid
+    from measureformer.attention import Plan as Plan
     from measureformer.attention import Sharded as Sharded
     from measureformer.attention import Streaming as Streaming
     from measureformer.attention import attend as attend

@@ -131,6 +131,10 @@ class ToleranceError(MeasureformerError, ArithmeticError):
     """The requested accuracy cannot be guaranteed in this arithmetic."""
 
 
+class PlanError(MeasureformerError, ValueError):
+    """A plan was used for points that have left its cells."""
+
+
 class UnknownClaimError(MeasureformerError, KeyError):
     """No claim of that name."""
 

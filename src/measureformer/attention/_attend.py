@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.attention.blocks import LOGITS, Keys, Queries
+from measureformer.attention.grid import Grid, grid_attention
 from measureformer.attention.rounding import rounding_bounds
 from measureformer.attention.sharded import Sharded, at_mesh_edge, chosen, ring_attention
 from measureformer.attention.streaming import Streaming, stream
@@ -27,7 +28,7 @@ from measureformer.errors import (
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, host, is_traced, namespace, on_device
 from measureformer.numerics.buckets import bucket, pad_axis, pad_log_weights
 
-Method = Literal["auto", "streaming"] | Streaming | Sharded
+Method = Literal["auto", "streaming", "grid"] | Streaming | Sharded | Grid
 
 
 class Attended(eqx.Module):
@@ -87,9 +88,12 @@ def attend(
     dtype = common_dtype(q, k, v, log_weights)
     arrays = cast((q, k, v, log_weights, times), dtype)
     settings = _settings(method, arrays)
+    if not is_traced(arrays):
+        _check_values(*arrays)
+    if isinstance(settings, Grid):
+        return Attended(*map(on_device, grid_attention(settings, arrays[:4], times, tol)))
     if is_traced(arrays):
         return _compiled(settings, *arrays)
-    _check_values(*arrays)
     out = _at_edge(settings, *arrays)
     if tol is not None and not float(out.error_bound.max()) <= tol:
         raise ToleranceError(
@@ -100,14 +104,16 @@ def attend(
     return out
 
 
-def _settings(method: Method, arrays: Any) -> Streaming | Sharded:
-    if isinstance(method, (Streaming, Sharded)):
+def _settings(method: Method, arrays: Any) -> Streaming | Sharded | Grid:
+    if isinstance(method, (Streaming, Sharded, Grid)):
         return method
+    if method == "grid":
+        return Grid()
     if method in ("auto", "streaming"):
         return chosen(arrays) if method == "auto" else Streaming()
     raise OptionError(
         got=f"method = {method!r}",
-        need='"auto", "streaming", Streaming(…) or Sharded(mesh=…)',
+        need='"auto", "streaming", "grid", Streaming(…), Grid(plan=…) or Sharded(mesh=…)',
         do="Leave it out to let the library choose.",
     )
 

@@ -1,0 +1,187 @@
+"""From boxes and shapes to the arrays of a `Plan`: sorted, chunked, padded to sizes that few plans differ in."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from measureformer.attention.grid.certificate import UNIT, amplification, counting
+from measureformer.attention.grid.chebyshev import axis_matrix, both_sides, matrix_error
+from measureformer.attention.grid.layout import Cut, bounding, cell_numbers, chunk_size, chunked, ladder, ordered
+from measureformer.attention.grid.plan import Boxes
+from measureformer.attention.grid.shapes import Demand
+from measureformer.attention.grid.sums import Direct, Group, Side
+from measureformer.numerics.arrays import on_device
+from measureformer.numerics.buckets import bucket
+
+QUERIES_AT_ONCE = 64
+"""In a direct box."""
+
+
+class Box(NamedTuple):
+    """Rows of queries and keys (None: all of them), and the shape of the grid; no cells for a direct box."""
+
+    queries: np.ndarray | None
+    keys: np.ndarray | None
+    cells: tuple[int, ...] | None
+    nodes: tuple[int, ...] | None
+
+
+class Certified(NamedTuple):
+    """The numbers of `Boxes`, one box in each row."""
+
+    b: np.ndarray
+    a: np.ndarray
+    middle: np.ndarray
+    r: np.ndarray
+    tilt: np.ndarray
+    reach: np.ndarray
+    interpolation: float
+    rounding: float
+    sigma: float
+    lost: float
+
+
+def taken(points: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
+    return points if rows is None else points[:, rows]
+
+
+def make_group(
+    boxes: list[Box], first: int, x: np.ndarray, y: np.ndarray, demand: Demand
+) -> tuple[Group, list[Certified], list[np.ndarray]]:
+    """The group of boxes of one shape, their certificates, and the rows of queries in the order of the chunks."""
+    cells, nodes = boxes[0].cells, boxes[0].nodes
+    assert cells is not None and nodes is not None  # the caller's division into kinds
+    pairs = [
+        tuple(Cut(*bounding(taken(points, rows)), cells, demand.margin) for points, rows in ((x, b.queries), (y, b.keys)))
+        for b in boxes
+    ]
+    room = int(ladder(len(boxes)))
+    sides, fullest, sizes = [], [0, 0], []
+    for side, points in enumerate((x, y)):
+        rows = [box[side] for box in boxes]
+        cuts = [pair[side] for pair in pairs]
+        made, full, size = _side(points, rows, cuts, first, room)
+        sides.append(made)
+        fullest[side], _ = full, sizes.append(size)
+    kind = _precision(pairs, nodes, demand)
+    matrices = []
+    for i, p in enumerate(nodes):
+        each = [
+            axis_matrix(of_q.centres(i), of_q.cell_half[i], of_k.centres(i), of_k.cell_half[i], p, kind)
+            for of_q, of_k in pairs
+        ]
+        each += [np.zeros_like(each[0])] * (room - len(each))
+        matrices.append(on_device(np.stack(each)))
+    group = Group(sides[0], sides[1], tuple(matrices), cells, cells, nodes)
+    certified = [_certified(*pair, nodes, kind, sizes[1], fullest[1]) for pair in pairs]
+    return group, certified, sides[0].index
+
+
+def _precision(pairs: list[Any], nodes: tuple[int, ...], demand: Demand) -> Any:
+    """Matrices in double if their rounding does not count, else in long double, which is slow."""
+    for of_q, of_k in pairs:
+        amplified, extents = _amplified(of_q, of_k)
+        error = sum(matrix_error(p, e, np.float64) for p, e in zip(nodes, extents, strict=True))
+        if amplified * error > 0.3 * demand.rounding:
+            return np.longdouble
+    return np.float64
+
+
+def _amplified(of_q: Cut, of_k: Cut) -> tuple[float, np.ndarray]:
+    r, s, rho, h = of_q.extent, of_k.extent, of_q.cell_half, of_k.cell_half
+    return float(amplification(np, r, s, rho, h)), r * s
+
+
+def _certified(of_q: Cut, of_k: Cut, nodes: tuple[int, ...], kind: Any, chunk: int, runs: int) -> Certified:
+    r, s, rho, h = of_q.extent, of_k.extent, of_q.cell_half, of_k.cell_half
+    of_queries, of_keys = s * rho, r * h
+    amplified, extents = _amplified(of_q, of_k)
+    eta = [both_sides(p, float(sq), float(sk)) for p, sq, sk in zip(nodes, of_queries, of_keys, strict=True)]
+    on_axis = sum(c * p for c, p in zip(of_k.count, nodes, strict=True))
+    sigma = float((of_queries + of_keys).sum())
+    count = counting(chunk, runs, on_axis, sum(nodes), len(nodes), sigma)
+    matrices = sum(matrix_error(p, e, kind) for p, e in zip(nodes, extents, strict=True))
+    return Certified(
+        b=of_q.centre,
+        a=of_k.centre,
+        middle=of_q.centre,
+        r=of_q.extent,
+        tilt=np.abs(of_q.centre),
+        reach=of_k.extent,
+        interpolation=float(np.expm1(np.log1p(eta).sum())) * (1 + 1e-9),
+        rounding=amplified * (count + matrices) * 1.01,
+        sigma=sigma,
+        lost=amplified * float(np.exp(extents.sum())) * 4,
+    )
+
+
+def _side(
+    points: np.ndarray, rows: list[Any], cuts: list[Cut], first: int, room: int
+) -> tuple[Side, int, int]:
+    total = int(np.prod(cuts[0].count))
+    numbered = []
+    for own, cut in zip(rows, cuts, strict=True):
+        order, counts = ordered(cell_numbers(taken(points, own), cut), total)
+        numbered.append((order if own is None else own[order], counts))
+    chunk = chunk_size(sum(len(o) for o, _ in numbered), sum(int((c > 0).sum()) for _, c in numbered))
+    parts: dict[str, list[np.ndarray]] = {n: [] for n in ("index", "slot", "run", "slots", "box", "centre", "scale")}
+    runs, fullest = 0, 0
+    for i, ((order, counts), cut) in enumerate(zip(numbered, cuts, strict=True)):
+        made = chunked(order, counts, chunk)
+        where = np.unravel_index(made.cell, cut.count)
+        centre = np.stack([cut.centres(axis)[w] for axis, w in enumerate(where)], axis=1) + cut.centre
+        parts["index"].append(made.index)
+        parts["slot"].append(made.cell + i * total)
+        parts["run"].append(made.run + runs)
+        parts["slots"].append(made.cell_of_run + i * total)
+        parts["box"].append(np.full(len(made.cell), first + i))
+        parts["centre"].append(centre)
+        parts["scale"].append(np.broadcast_to(1 / np.maximum(cut.cell_half, 1e-300), centre.shape))
+        runs, fullest = runs + len(made.cell_of_run), max(fullest, made.fullest)
+    whole = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+    size = bucket(len(whole["index"]))
+    padded = {name: _filled(array, bucket(len(array)) if name == "slots" else size, name) for name, array in whole.items()}
+    side = Side(*(on_device(padded[n]) for n in ("index", "slot", "run", "slots", "box", "centre", "scale")))
+    return side, fullest, chunk
+
+
+def _filled(array: np.ndarray, size: int, name: str) -> np.ndarray:
+    tail = np.repeat(array[-1:], size - len(array), axis=0)
+    if name == "index":
+        tail = np.full_like(tail, -1)
+    made = np.concatenate([array, tail])
+    return made if made.dtype == np.float64 else made.astype(np.int32)
+
+
+def make_direct(boxes: list[Box], first: int, x: np.ndarray, y: np.ndarray) -> tuple[Direct, list[Certified], np.ndarray, np.ndarray]:
+    """Direct boxes, in pieces with few queries; their certificates; rows of queries, and the box of each row."""
+    pieces = []
+    for number, box in enumerate(boxes, first):
+        queries = np.arange(x.shape[1]) if box.queries is None else box.queries
+        keys = np.arange(y.shape[1]) if box.keys is None else box.keys
+        pieces += [(queries[i : i + QUERIES_AT_ONCE], keys, number) for i in range(0, len(queries), QUERIES_AT_ONCE)]
+    count = bucket(len(pieces)) if len(pieces) > 8 else int(ladder(len(pieces)))
+    shapes = [bucket(max(len(piece[side]) for piece in pieces)) for side in (0, 1)]
+    index = [np.full((count, shape), -1, np.int32) for shape in shapes]
+    owner = np.zeros(count, np.int32)
+    for i, (queries, keys, number) in enumerate(pieces):
+        index[0][i, : len(queries)], index[1][i, : len(keys)], owner[i] = queries, keys, number
+    certified = [_direct_certified(box, x, y) for box in boxes]
+    return Direct(on_device(index[0]), on_device(index[1])), certified, index[0], owner
+
+
+def _direct_certified(box: Box, x: np.ndarray, y: np.ndarray) -> Certified:
+    centre, half = bounding(taken(x, box.queries))
+    keys = taken(y, box.keys)
+    zero, reach = np.zeros_like(centre), np.abs(keys).max(axis=1)
+    count = 1.01 * UNIT * (keys.shape[1] + 2 * len(centre) + 12)
+    return Certified(zero, zero, centre, half, np.abs(centre) + half, reach, 0.0, count, 0.0, 4.0)
+
+
+def make_boxes(certified: list[Certified]) -> Boxes:
+    """All certificates as arrays, filled up with copies of the first."""
+    size = int(ladder(len(certified)))
+    rows = certified + [certified[0]] * (size - len(certified))
+    return Boxes(*(on_device(np.stack([np.asarray(getattr(c, name), float) for c in rows])) for name in Certified._fields))

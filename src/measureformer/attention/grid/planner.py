@@ -1,0 +1,237 @@
+"""Planning: coordinates, boxes, and the arrays of a `Plan`, in NumPy on the host."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from measureformer.attention.grid.build import Box, make_boxes, make_direct, make_group
+from measureformer.attention.grid.certificate import UNIT, Scales, argument
+from measureformer.attention.grid.costs import Costs
+from measureformer.attention.grid.layout import bounding
+from measureformer.attention.grid.plan import Cells, Frame, Plan
+from measureformer.attention.grid.shapes import Demand, cheapest
+from measureformer.attention.grid.tree import Keys, search, summary_of_keys
+from measureformer.attention.rounding import EXP
+from measureformer.errors import DimensionMismatchError, OptionError, ToleranceError, TracedError
+from measureformer.numerics.arrays import finite, floats, is_traced, on_device, shaped
+from measureformer.numerics.buckets import bucket
+
+MOST_TURNED = 300.0
+"""Largest condition number of balanced coordinates: it multiplies the rounding of arguments."""
+
+WORTH = 0.02
+"""Seconds below which no time is spent on looking for boxes."""
+
+DEFAULT_TOL = 1e-9
+
+
+class Framed(NamedTuple):
+    frame: Frame
+    x: np.ndarray
+    y: np.ndarray
+    log_weights: np.ndarray
+    scales: Scales
+
+
+def make_plan(
+    q: Any,
+    k: Any,
+    log_weights: Any = None,
+    *,
+    tol: float = DEFAULT_TOL,
+    margin: float = 0.0,
+    columns: int = 3,
+    costs: Costs | None = None,
+) -> Plan:
+    """A plan whose certificates stay below `tol`, or a refusal that says how small a tolerance can be."""
+    if is_traced(q, k, log_weights):
+        raise TracedError(
+            got="a plan for traced points (inside jit, grad or vmap)",
+            need="concrete points, because cells are made on the host",
+            do="Call Plan.make outside and pass the plan in.",
+        )
+    q, k = (np.asarray(shaped(floats(a, name), name, "n d"), np.float64) for a, name in ((q, "q"), (k, "k")))
+    lw = np.zeros(len(k)) if log_weights is None else np.asarray(floats(log_weights, "log_weights"), np.float64)
+    _check(q, k, tol, margin)
+    kept = np.flatnonzero(lw > -np.inf)
+    framed = in_frame(q, k if len(kept) == len(k) else k[kept], lw[kept])
+    demand = _demand(framed, q, tol, columns, margin, Costs() if costs is None else costs)
+    boxes, keys, cells = _boxes(framed, demand, tol)
+    return _assembled(framed, boxes, (keys, cells), kept if len(kept) < len(k) else None, len(k), demand)
+
+
+def _check(q: np.ndarray, k: np.ndarray, tol: float, margin: float) -> None:
+    if q.shape[1] != k.shape[1]:
+        raise DimensionMismatchError(
+            got=f"queries in R^{q.shape[1]} and keys in R^{k.shape[1]}", need="one dimension", do="Project both first."
+        )
+    if not 1 <= q.shape[1] <= 3:
+        raise OptionError(
+            got=f'method "grid" in dimension {q.shape[1]}',
+            need="dimension 1, 2 or 3: a grid grows like a power of the dimension",
+            do='Use method="streaming".',
+        )
+    finite(q, "q")
+    finite(k, "k")
+    if not 0 < tol < 1 or not 0 <= margin <= 1:
+        raise OptionError(
+            got=f"tol = {tol!r}, margin = {margin!r}", need="0 < tol < 1 and 0 ≤ margin ≤ 1", do="Try tol=1e-6."
+        )
+
+
+def in_frame(q: np.ndarray, k: np.ndarray, log_weights: np.ndarray) -> Framed:
+    """Centred, and balanced if that makes the grid smaller; points in columns."""
+    columns = [np.ascontiguousarray(points.T) for points in (q, k)]
+    centres = [bounding(points)[0] for points in columns]
+    x, y = (points - centre[:, None] for points, centre in zip(columns, centres, strict=True))
+    sizes = [np.abs(points).max(1) for points in (x, y)]
+    tilted = log_weights + (centres[0] @ y if centres[0].any() else 0.0)
+    turn = inverse = np.eye(len(x))
+    residual = 0.0
+    balanced = _balanced(x, y) if len(x) > 1 else None
+    if balanced is not None:
+        turn, inverse = balanced
+        exact = turn.T.astype(np.longdouble) @ inverse.astype(np.longdouble) - np.eye(len(x))
+        residual = float(sizes[0] @ (np.abs(exact) + 1e-18) @ sizes[1])
+        x, y = turn @ x, inverse @ y
+    scales = Scales(
+        float(np.abs(log_weights).max()),
+        float(np.abs(centres[0]) @ sizes[1]),
+        float(np.abs(tilted).max()),
+        float((np.abs(turn) @ sizes[0]) @ (np.abs(inverse) @ sizes[1])),
+    )
+    return Framed(Frame(*map(on_device, (*centres, turn, inverse, np.array(residual)))), x, y, tilted, scales)
+
+
+def _balanced(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """S and S^{-T} such that S Cov(x) Sᵀ = S^{-T} Cov(y) S^{-1} is diagonal; None if they do not help."""
+    sample = [points[:, :: max(1, points.shape[1] // 2000)] for points in (x, y)]
+    if min(points.shape[1] for points in sample) < 8:
+        return None
+    dim = len(x)
+    covariances = [np.cov(points) + 1e-13 * np.cov(points).trace() * np.eye(dim) for points in sample]
+    try:
+        left, right = (np.linalg.cholesky(c) for c in covariances)
+        u, s, _ = np.linalg.svd(left.T @ right)
+        turn = np.sqrt(np.maximum(s, 1e-300))[:, None] * (u.T @ np.linalg.inv(left))
+        inverse = np.linalg.inv(turn).T
+    except np.linalg.LinAlgError:
+        return None
+    if not (np.isfinite(turn).all() and np.isfinite(inverse).all()) or np.linalg.cond(turn) > MOST_TURNED:
+        return None
+
+    def extent(one: np.ndarray, other: np.ndarray) -> float:
+        return float(np.prod(np.ptp(one, 1) * np.ptp(other, 1) / 4 + 0.2))
+
+    better = extent(turn @ sample[0], inverse @ sample[1]) < 0.8 * extent(*sample)
+    return (turn, inverse) if better else None
+
+
+def _demand(framed: Framed, q: np.ndarray, tol: float, columns: int, margin: float, costs: Costs) -> Demand:
+    """What is left of tol after the rounding of log Z itself."""
+    scales = framed.scales
+    centre = np.abs(np.asarray(framed.frame.key_centre))
+    parts = scales.tilted + scales.turning + float((np.abs(q).max(0) * centre).sum()) + np.log(len(framed.log_weights))
+    delta = -np.expm1(-0.97 * (tol - 1.02 * UNIT * (EXP + 10) * parts))
+    reach = np.abs(framed.y).max(1)
+    # of one box around everything, whose centre is 0; boxes that are tilted have a little more
+    relative = float(argument(np, scales, np.zeros_like(reach)[None], reach[None], np.array([4.0]), framed.frame.residual)[0])
+    return Demand(float(delta), relative, columns, margin, costs)
+
+
+def _boxes(framed: Framed, demand: Demand, tol: float) -> tuple[list[Box], Keys | None, np.ndarray | None]:
+    """One box if that is cheap, else the cheapest cut of the tree."""
+    (_, r), (_, s) = bounding(framed.x), bounding(framed.y)
+    m, n = framed.x.shape[1], framed.y.shape[1]
+    one = cheapest(r[None], s[None], np.array([m]), np.array([n]), demand)
+    direct = demand.costs.pair * m * n
+    if demand.delta <= demand.argument:
+        raise _impossible(framed, demand, tol)
+    if min(one.seconds[0], direct) <= WORTH or (r * s).sum() <= 4 * len(r):
+        if direct < one.seconds[0]:
+            return [Box(None, None, None, None)], None, None
+        return [Box(None, None, tuple(map(int, one.cells[0])), tuple(map(int, one.nodes[0])))], None, None
+    keys = summary_of_keys(framed.y, framed.log_weights, r * s)
+    seconds, found = search(framed.x, keys, r * s, demand)
+    if one.seconds[0] <= seconds * 1.2:
+        return [Box(None, None, tuple(map(int, one.cells[0])), tuple(map(int, one.nodes[0])))], None, None
+    return [box for box, _ in found], keys, np.stack([kept for _, kept in found])
+
+
+def _impossible(framed: Framed, demand: Demand, tol: float) -> ToleranceError:
+    least = tol + demand.argument - demand.delta
+    return ToleranceError(
+        got=f"tol = {tol:g}",
+        need=f"at least {2 * max(least, demand.argument):.1g} for these points, in float64",
+        do="Allow a larger tol, centre the points, or scale them down.",
+    )
+
+
+def _assembled(
+    framed: Framed, boxes: list[Box], pruned: tuple[Keys | None, Any], kept: Any, n: int, demand: Demand
+) -> Plan:
+    kinds: dict[Any, list[int]] = defaultdict(list)
+    for i, box in enumerate(boxes):
+        kinds[box.cells, box.nodes].append(i)
+    order, groups, certified, direct = [], [], [], None
+    m = framed.x.shape[1]
+    place, of_query, offset = np.zeros(bucket(m), np.int32), np.zeros(bucket(m), np.int32), 0
+    # direct boxes last
+    for kind in sorted(kinds, key=lambda kind: (kind[0] is None, kind)):
+        own, first = [boxes[i] for i in kinds[kind]], len(order)
+        order += kinds[kind]
+        if kind[0] is None:
+            direct, found, rows, owner = make_direct(own, first, framed.x, framed.y)
+            owner = np.broadcast_to(owner[:, None], rows.shape)
+        else:
+            group, found, rows = make_group(own, first, framed.x, framed.y, demand)
+            groups.append(_with_rows(group, kept))
+            rows, owner = np.asarray(rows), np.asarray(group.queries.box)[:, None] + np.zeros_like(rows)
+        certified += found
+        real = np.flatnonzero(rows.ravel() >= 0)
+        place[rows.ravel()[real]] = offset + real
+        of_query[rows.ravel()[real]] = owner.ravel()[real]
+        offset += rows.size
+    place[m:], of_query[m:] = place[0], of_query[0]
+    made = make_boxes(certified)
+    keys, cells = pruned
+    if direct is not None:
+        direct = _with_rows(direct, kept)
+    return Plan(
+        framed.frame,
+        made,
+        tuple(groups),
+        direct,
+        None if keys is None else _cells(keys, cells[order], len(made.b), kept, n, demand.margin),
+        on_device(place),
+        on_device(of_query),
+    )
+
+
+def _with_rows(part: Any, kept: np.ndarray | None) -> Any:
+    """Keys without mass were left out of planning: row numbers are those of the user again."""
+    if kept is None:
+        return part
+    import equinox as eqx
+
+    where = (lambda p: p.keys) if not hasattr(part, "matrices") else (lambda p: p.keys.index)
+    index = np.asarray(where(part))
+    return eqx.tree_at(where, part, on_device(np.where(index >= 0, kept[np.maximum(index, 0)], -1).astype(np.int32)))
+
+
+def _cells(keys: Keys, kept: np.ndarray, boxes: int, rows: Any, n: int, margin: float) -> Cells:
+    """Cells of keys, padded: cells that hold nothing, boxes like the first, keys without mass."""
+    count = len(keys.log_mass)
+    size = bucket(count)
+    wider = margin * (keys.cells.high - keys.cells.low) / 2
+    low, high = (np.concatenate([e, np.repeat(e[:1], size - count, 0)]) for e in (keys.cells.low - wider, keys.cells.high + wider))
+    full = np.ones((boxes, size), bool)
+    full[: len(kept), :count] = kept
+    full[len(kept) :] = full[0]
+    # a number beyond all cells: no mass, in no cell
+    of_key = np.full(bucket(n), size, np.int32)
+    of_key[np.arange(n) if rows is None else rows] = keys.of_key
+    return Cells(on_device(of_key), on_device(low), on_device(high), on_device(full))
