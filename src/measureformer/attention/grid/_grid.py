@@ -42,33 +42,46 @@ def on_grid(
 
     Unless the plan is `fresh`, made for these very points, bounds are infinite where it does not cover them.
     """
+    x, points, level, about = _prepared(plan, q, k, v, log_weights)
+    found, level = sums(plan, level, x, points)
+    return _finished(plan, q, x, points, found, level, about, fresh)
+
+
+@eqx.filter_jit
+def _prepared(plan: Plan, q: Array, k: Array, v: Array, log_weights: Array) -> Any:
+    """Queries, keys and columns in the frame of the plan, levels, and δ per box with what was subtracted from values."""
     x, y = framed(plan, q, k)
     # the logit is ⟨q−c, k−c'⟩ + ⟨c, k−c'⟩ + ⟨q, c'⟩: the second goes into the weights, the third into log Z
     tilted = log_weights + jnp.sum((k - plan.frame.key_centre) * plan.frame.query_centre, axis=1)
-    still = jax.lax.stop_gradient
     massive = log_weights > -jnp.inf
-    ends = [still(f(jnp.where(massive[:, None], v, g), axis=0)) for f, g in ((jnp.min, jnp.inf), (jnp.max, -jnp.inf))]
-    base = ends[0] + (ends[1] - ends[0]) / 2
+    low, high = (f(jnp.where(massive[:, None], v, g), axis=0) for f, g in ((jnp.min, jnp.inf), (jnp.max, -jnp.inf)))
+    base = jax.lax.stop_gradient(low + (high - low) / 2)
     moved = jnp.where(massive[:, None], v - base, 0)
     columns = jnp.concatenate([jnp.ones_like(moved, shape=(len(moved), 1)), moved], axis=1)
+    still = jax.lax.stop_gradient
     scales = scales_of(plan, *still((q, k, log_weights, tilted)))
     delta, levels = still(shares(plan, scales, *still((y, tilted))))
-    found, level = sums(plan, levels, x, Points(y, tilted, columns))
+    return x, Points(y, tilted, columns), levels, (delta, levels, base)
+
+
+@eqx.filter_jit
+def _finished(
+    plan: Plan, q: Array, x: Array, points: Points, found: Array, level: Array, about: Any, fresh: bool
+) -> tuple[Array, Array, Array, Array]:
+    delta, levels, base = about
+    still, box = jax.lax.stop_gradient, plan.box_of_query
     some = found[:, 0] > 0
     total = jnp.where(some, found[:, 0], 1)
     out = found[:, 1:] / total[:, None]
-    far = jnp.sum(q * plan.frame.key_centre, axis=1)
-    log_z = jnp.log(total) + level + far
-    delta = delta[plan.box_of_query] + still(plan.boxes.lost[plan.box_of_query] * len(k) * TINY / total)
-    sound = some if fresh else some & covers_framed(plan, *still((x, y)))
+    log_z = jnp.log(total) + level + jnp.sum(q * plan.frame.key_centre, axis=1)
+    delta = delta[box] + still(plan.boxes.lost[box] * len(points.place) * TINY / total)
+    sound = some if fresh else some & covers_framed(plan, *still((x, points.place)))
     parts = jnp.abs(jnp.log(total)) + jnp.abs(level) + jnp.abs(q) @ jnp.abs(plan.frame.key_centre)
     parts += jnp.abs(x) @ jnp.max(jnp.abs(plan.boxes.a), axis=0) + jnp.max(jnp.abs(levels))
+    moved = points.columns[:, 1:]
     sizes = jnp.linalg.norm(out, axis=1), jnp.max(jnp.linalg.norm(moved, axis=1)), jnp.linalg.norm(base)
     error, log_error = bounds(*still((jnp.where(sound, delta, jnp.inf), log_z, parts, sizes)))
     return out + base, error, log_z, log_error
-
-
-_compiled = eqx.filter_jit(on_grid)
 
 
 def grid_attention(settings: Grid, arrays: Any, times: Any, tol: float | None) -> list[Any]:
@@ -92,7 +105,7 @@ def grid_attention(settings: Grid, arrays: Any, times: Any, tol: float | None) -
     rows, columns = bucket(len(q)), bucket(len(k))
     padded = pad_axis(q, rows, 0), pad_axis(k, columns, 0), pad_axis(v, columns, 0)
     with jax.ensure_compile_time_eval():
-        out = _compiled(plan, *padded, pad_log_weights(log_weights, columns), settings.plan is None)
+        out = on_grid(plan, *padded, pad_log_weights(log_weights, columns), settings.plan is None)
     cut = [np.asarray(a)[: len(q)] for a in out]
     _refuse(cut, settings.plan is not None, tol)
     return _rounded(cut, dtype)

@@ -49,44 +49,48 @@ def taken(points: np.ndarray, rows: np.ndarray | None) -> np.ndarray:
 
 def make_group(
     boxes: list[Box], first: int, x: np.ndarray, y: np.ndarray, demand: Demand
-) -> tuple[Group, list[Certified], list[np.ndarray]]:
-    """The group of boxes of one shape, their certificates, and the rows of queries in the order of the chunks."""
-    cells, nodes = boxes[0].cells, boxes[0].nodes
-    assert cells is not None and nodes is not None  # the caller's division into kinds
+) -> tuple[Group, list[Certified]]:
+    """The group of boxes with equal nodes, sorted by their cells, and their certificates."""
+    nodes = boxes[0].nodes
+    assert nodes is not None  # the caller's division into direct boxes and others
     pairs = [
-        tuple(Cut(*bounding(taken(points, rows)), cells, demand.margin) for points, rows in ((x, b.queries), (y, b.keys)))
-        for b in boxes
+        tuple(
+            Cut(*bounding(taken(points, rows)), box.cells or (), demand.margin)
+            for points, rows in ((x, box.queries), (y, box.keys))
+        )
+        for box in boxes
     ]
-    room = int(ladder(len(boxes)))
-    sides, fullest, sizes = [], [0, 0], []
-    for side, points in enumerate((x, y)):
-        rows = [box[side] for box in boxes]
-        cuts = [pair[side] for pair in pairs]
-        made, full, size = _side(points, rows, cuts, first, room)
-        sides.append(made)
-        fullest[side], _ = full, sizes.append(size)
-    kind = _precision(pairs, nodes, demand)
-    matrices = []
+    kinds = list(dict.fromkeys(box.cells for box in boxes))
+    members = [[i for i, box in enumerate(boxes) if box.cells == kind] for kind in kinds]
+    slots, offset = np.zeros(len(boxes), int), 0
+    for kind, own in zip(kinds, members, strict=True):
+        slots[own] = offset + np.arange(len(own)) * int(np.prod(kind))
+        offset += int(ladder(len(own))) * int(np.prod(kind))
+    queries, _, _ = _side(x, [b.queries for b in boxes], [p[0] for p in pairs], first, slots)
+    keys, fullest, chunk = _side(y, [b.keys for b in boxes], [p[1] for p in pairs], first, slots)
+    precision = _precision(pairs, nodes, demand, chunk, fullest)
+    matrices = tuple(_matrices([pairs[i] for i in own], nodes, precision) for own in members)
+    group = Group(queries, keys, matrices, tuple(kinds), nodes)
+    return group, [_certified(*pair, nodes, precision, chunk, fullest) for pair in pairs]
+
+
+def _matrices(pairs: list[Any], nodes: tuple[int, ...], precision: Any) -> tuple[Any, ...]:
+    """For each axis the matrices of all boxes of one kind, and zeros to fill up."""
+    made = []
     for i, p in enumerate(nodes):
         each = [
-            axis_matrix(of_q.centres(i), of_q.cell_half[i], of_k.centres(i), of_k.cell_half[i], p, kind)
+            axis_matrix(of_q.centres(i), of_q.cell_half[i], of_k.centres(i), of_k.cell_half[i], p, precision)
             for of_q, of_k in pairs
         ]
-        each += [np.zeros_like(each[0])] * (room - len(each))
-        matrices.append(on_device(np.stack(each)))
-    group = Group(sides[0], sides[1], tuple(matrices), cells, cells, nodes)
-    certified = [_certified(*pair, nodes, kind, sizes[1], fullest[1]) for pair in pairs]
-    return group, certified, sides[0].index
+        each += [np.zeros_like(each[0])] * (int(ladder(len(pairs))) - len(pairs))
+        made.append(on_device(np.stack(each)))
+    return tuple(made)
 
 
-def _precision(pairs: list[Any], nodes: tuple[int, ...], demand: Demand) -> Any:
-    """Matrices in double if their rounding does not count, else in long double, which is slow."""
-    for of_q, of_k in pairs:
-        amplified, extents = _amplified(of_q, of_k)
-        error = sum(matrix_error(p, e, np.float64) for p, e in zip(nodes, extents, strict=True))
-        if amplified * error > 0.3 * demand.rounding:
-            return np.longdouble
-    return np.float64
+def _precision(pairs: list[Any], nodes: tuple[int, ...], demand: Demand, chunk: int, runs: int) -> Any:
+    """Matrices in double if that certifies enough, else in long double, which is slow."""
+    rounded = max(_certified(*pair, nodes, np.float64, chunk, runs).rounding for pair in pairs)
+    return np.float64 if rounded <= demand.rounding else np.longdouble
 
 
 def _amplified(of_q: Cut, of_k: Cut) -> tuple[float, np.ndarray]:
@@ -102,7 +106,7 @@ def _certified(of_q: Cut, of_k: Cut, nodes: tuple[int, ...], kind: Any, chunk: i
     on_axis = sum(c * p for c, p in zip(of_k.count, nodes, strict=True))
     sigma = float((of_queries + of_keys).sum())
     count = counting(chunk, runs, on_axis, sum(nodes), len(nodes), sigma)
-    matrices = sum(matrix_error(p, e, kind) for p, e in zip(nodes, extents, strict=True))
+    matrices = float(sum(matrix_error(p, c, kind) for p, c in zip(nodes, of_queries + of_keys, strict=True)))
     return Certified(
         b=of_q.centre,
         a=of_k.centre,
@@ -118,12 +122,12 @@ def _certified(of_q: Cut, of_k: Cut, nodes: tuple[int, ...], kind: Any, chunk: i
 
 
 def _side(
-    points: np.ndarray, rows: list[Any], cuts: list[Cut], first: int, room: int
+    points: np.ndarray, rows: list[Any], cuts: list[Cut], first: int, slots: np.ndarray
 ) -> tuple[Side, int, int]:
-    total = int(np.prod(cuts[0].count))
+    """The points of all boxes in chunks, the most chunks and runs that are added up, and the size of a chunk."""
     numbered = []
     for own, cut in zip(rows, cuts, strict=True):
-        order, counts = ordered(cell_numbers(taken(points, own), cut), total)
+        order, counts = ordered(cell_numbers(taken(points, own), cut), int(np.prod(cut.count)))
         numbered.append((order if own is None else own[order], counts))
     chunk = chunk_size(sum(len(o) for o, _ in numbered), sum(int((c > 0).sum()) for _, c in numbered))
     parts: dict[str, list[np.ndarray]] = {n: [] for n in ("index", "slot", "run", "slots", "box", "centre", "scale")}
@@ -133,9 +137,9 @@ def _side(
         where = np.unravel_index(made.cell, cut.count)
         centre = np.stack([cut.centres(axis)[w] for axis, w in enumerate(where)], axis=1) + cut.centre
         parts["index"].append(made.index)
-        parts["slot"].append(made.cell + i * total)
+        parts["slot"].append(made.cell + slots[i])
         parts["run"].append(made.run + runs)
-        parts["slots"].append(made.cell_of_run + i * total)
+        parts["slots"].append(made.cell_of_run + slots[i])
         parts["box"].append(np.full(len(made.cell), first + i))
         parts["centre"].append(centre)
         parts["scale"].append(np.broadcast_to(1 / np.maximum(cut.cell_half, 1e-300), centre.shape))

@@ -79,20 +79,23 @@ def axis_matrix(x: np.ndarray, rho: Any, y: np.ndarray, h: Any, p: int, kind: An
     is the coefficient of T_k(t) T_l(τ) in e^{(x_I + ρ t)(y_J + h τ)}, in which a moment of T_l over the keys is put.
     """
     at_roots, to_coefficients = roots(p, kind), coefficients(p, kind)
-    left = x.astype(kind)[:, None] + kind(rho) * at_roots
-    right = y.astype(kind)[:, None] + kind(h) * at_roots
-    values = np.exp(np.multiply.outer(left, right))  # (I, a, J, b)
-    half = values @ to_coefficients.T  # over b
-    half = np.moveaxis(half, 1, -1) @ to_coefficients.T  # (I, J, l, k)
-    return np.moveaxis(half, -1, 1).reshape(len(x) * p, len(y) * p).astype(np.float64)
+    # relative to the centres of both cells, where exponents are small and so are the roundings of their arguments
+    along_x, along_y = np.multiply.outer(y * rho, at_roots), np.multiply.outer(x * h, at_roots)  # (J, a), (I, b)
+    across = rho * h * np.multiply.outer(at_roots, at_roots)
+    values = np.exp(along_x.T[:, None, :, None] + (along_y[None, :, None, :] + across[:, None, None, :]))  # (a, I, J, b)
+    made = (to_coefficients @ values.reshape(p, -1)).reshape(-1, p) @ to_coefficients.T
+    made = made.reshape(p, len(x), len(y), p)
+    made *= np.exp(np.multiply.outer(x.astype(np.longdouble), y.astype(np.longdouble))).astype(kind)[None, :, :, None]
+    return np.moveaxis(made, 0, 1).reshape(len(x) * p, len(y) * p).astype(np.float64)
 
 
-def matrix_error(p: int, extent: float, kind: Any) -> float:
+def matrix_error(p: Any, sigma: Any, kind: Any) -> Any:
     """Errors of all coefficients of one pair of cells together, over the largest value of e^{xy} on that pair.
 
-    A value e^{x_a y_b} is off by (6 |x||y| + 8) units of the arithmetic in which it is computed: three roundings of the
-    argument, those of the roots, and the exponential. Each of the p² coefficients is a sum of p² values with factors of
-    at most 2/p, known to 8 units, in two stages; and then it is rounded once.
+    With σ = σ_q + σ_k, a value relative to that of the centres is off by 8 σ + 8 units of the arithmetic in which it is
+    computed: five roundings of the argument, those of the roots, and the exponential. Each of the p² coefficients is a
+    sum of p² values with factors of at most 2/p, known to 8 units, in two stages. The value at the centres is rounded,
+    and multiplied, at most three times more.
     """
     unit = float(np.finfo(kind).eps) / 2
-    return 2.0**-53 + 4 * p * p * (2 * p + 24 + 6 * extent) * unit
+    return 3 * 2.0**-53 + 4 * p * p * (2 * p + 24 + 8 * sigma) * unit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -185,25 +184,37 @@ def shares(plan: Plan, scales: Scales, place: Array, log_weights: Array) -> tupl
     return delta + dropped, jnp.where(level == -jnp.inf, 0, level)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=())
+@jax.custom_jvp
 def sums(plan: Plan, levels: Array, x: Array, points: Points) -> tuple[Array, Array]:
-    """Σ_j e^{l_j + ⟨x,y_j⟩ − level} columns_j and the level, per query. The level counts as a constant."""
-    outs, tops = [], []
-    boxes = plan.boxes
-    for group in plan.groups:
-        grid = multiply(group, spread(group, points, boxes, levels))
-        found = interpolate(group, grid, x)
-        outs.append(found)
-    if plan.direct is not None:
-        found, top = one_by_one(plan.direct, points, x)
-        outs.append(found)
-        tops = [jnp.zeros(sum(len(out) for out in outs[:-1]), top.dtype), top]
-    found = outs[0] if len(outs) == 1 else jnp.concatenate(outs)
-    level = levels[plan.box_of_query] + jnp.sum(x * boxes.a[plan.box_of_query], axis=1)
-    if tops:
-        own = jnp.concatenate(tops)[plan.place]
-        level = jnp.where(plan.place >= len(tops[0]), own, level)
-    return found[plan.place], level
+    """Σ_j e^{l_j + ⟨x,y_j⟩ − level} columns_j and the level, per query. The level counts as a constant.
+
+    Outside of a jit every group runs as a program of its own, so that a new plan compiles only shapes not met before.
+    """
+    outs = [_on_group(group, plan.boxes, levels, x, points) for group in plan.groups]
+    direct = None if plan.direct is None else _one_by_one(plan.direct, points, x)
+    return _collected(plan.boxes, plan.place, plan.box_of_query, levels, x, outs, direct)
+
+
+@jax.jit
+def _on_group(group: Group, boxes: Boxes, levels: Array, x: Array, points: Points) -> Array:
+    return interpolate(group, multiply(group, spread(group, points, boxes, levels)), x)
+
+
+_one_by_one = jax.jit(one_by_one)
+
+
+@jax.jit
+def _collected(
+    boxes: Boxes, place: Array, box: Array, levels: Array, x: Array, outs: list[Array], direct: Any
+) -> tuple[Array, Array]:
+    """Sums in the order of the queries, and their levels; direct boxes come last, with levels of their own."""
+    level = levels[box] + jnp.sum(x * boxes.a[box], axis=1)
+    if direct is not None:
+        first = sum(len(out) for out in outs)
+        own = direct[1][jnp.maximum(place - first, 0)]
+        level = jnp.where(place >= first, own, level)
+        outs = [*outs, direct[0]]
+    return (outs[0] if len(outs) == 1 else jnp.concatenate(outs))[place], level
 
 
 @sums.defjvp

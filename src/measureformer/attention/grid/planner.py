@@ -13,7 +13,7 @@ from measureformer.attention.grid.costs import Costs
 from measureformer.attention.grid.layout import bounding
 from measureformer.attention.grid.plan import Cells, Frame, Plan
 from measureformer.attention.grid.shapes import Demand, cheapest
-from measureformer.attention.grid.tree import Keys, search, summary_of_keys
+from measureformer.attention.grid.tree import Found, Keys, merged, search, summary_of_keys
 from measureformer.attention.rounding import EXP
 from measureformer.errors import DimensionMismatchError, OptionError, ToleranceError, TracedError
 from measureformer.numerics.arrays import finite, floats, is_traced, on_device, shaped
@@ -59,8 +59,17 @@ def make_plan(
     kept = np.flatnonzero(lw > -np.inf)
     framed = in_frame(q, k if len(kept) == len(k) else k[kept], lw[kept])
     demand = _demand(framed, q, tol, columns, margin, Costs() if costs is None else costs)
-    boxes, keys, cells = _boxes(framed, demand, tol)
-    return _assembled(framed, boxes, (keys, cells), kept if len(kept) < len(k) else None, len(k), demand)
+    keys, found = _boxes(framed, demand, tol)
+    if keys is not None:
+        # boxes refer to rows in the order of the cells: what is side by side in space is so in memory
+        kept, framed = kept[keys.cells.order], _reordered(framed, keys.cells.order, found.queries)
+    elif len(kept) == len(k):
+        kept = None
+    return _assembled(framed, found, keys, kept, len(k), demand)
+
+
+def _reordered(framed: Framed, keys: np.ndarray, queries: np.ndarray) -> Framed:
+    return framed._replace(x=framed.x[:, queries], y=framed.y[:, keys], log_weights=framed.log_weights[keys])
 
 
 def _check(q: np.ndarray, k: np.ndarray, tol: float, margin: float) -> None:
@@ -142,23 +151,24 @@ def _demand(framed: Framed, q: np.ndarray, tol: float, columns: int, margin: flo
     return Demand(float(delta), relative, columns, margin, costs)
 
 
-def _boxes(framed: Framed, demand: Demand, tol: float) -> tuple[list[Box], Keys | None, np.ndarray | None]:
-    """One box if that is cheap, else the cheapest cut of the tree."""
+def _boxes(framed: Framed, demand: Demand, tol: float) -> tuple[Keys | None, Found]:
+    """One box if that is cheap, else the cheapest cut of the tree with its cells of keys."""
     (_, r), (_, s) = bounding(framed.x), bounding(framed.y)
     m, n = framed.x.shape[1], framed.y.shape[1]
     one = cheapest(r[None], s[None], np.array([m]), np.array([n]), demand)
     direct = demand.costs.pair * m * n
     if demand.delta <= demand.argument:
         raise _impossible(framed, demand, tol)
-    if min(one.seconds[0], direct) <= WORTH or (r * s).sum() <= 4 * len(r):
-        if direct < one.seconds[0]:
-            return [Box(None, None, None, None)], None, None
-        return [Box(None, None, tuple(map(int, one.cells[0])), tuple(map(int, one.nodes[0])))], None, None
+    shape = (tuple(map(int, one.cells[0])), tuple(map(int, one.nodes[0])))
+    whole = Box(None, None, *shape) if one.seconds[0] <= direct else Box(None, None, None, None)
+    single = Found(min(one.seconds[0], direct), [whole], np.ones((1, 0), bool), np.arange(m))
+    if single.seconds <= WORTH or (np.isfinite(one.seconds[0]) and (r * s).sum() <= 4 * len(r)):
+        return None, single
     keys = summary_of_keys(framed.y, framed.log_weights, r * s)
-    seconds, found = search(framed.x, keys, r * s, demand)
-    if one.seconds[0] <= seconds * 1.2:
-        return [Box(None, None, tuple(map(int, one.cells[0])), tuple(map(int, one.nodes[0])))], None, None
-    return [box for box, _ in found], keys, np.stack([kept for _, kept in found])
+    found = search(framed.x, keys, r * s, demand)
+    if single.seconds <= found.seconds * 1.2:
+        return None, single
+    return keys, found._replace(boxes=merged(found.boxes, demand.costs))
 
 
 def _impossible(framed: Framed, demand: Demand, tol: float) -> ToleranceError:
@@ -171,41 +181,41 @@ def _impossible(framed: Framed, demand: Demand, tol: float) -> ToleranceError:
 
 
 def _assembled(
-    framed: Framed, boxes: list[Box], pruned: tuple[Keys | None, Any], kept: Any, n: int, demand: Demand
+    framed: Framed, found: Found, keys: Keys | None, kept: np.ndarray | None, n: int, demand: Demand
 ) -> Plan:
+    boxes, user = found.boxes, found.queries
     kinds: dict[Any, list[int]] = defaultdict(list)
     for i, box in enumerate(boxes):
-        kinds[box.cells, box.nodes].append(i)
+        kinds[box.nodes].append(i)
     order, groups, certified, direct = [], [], [], None
     m = framed.x.shape[1]
     place, of_query, offset = np.zeros(bucket(m), np.int32), np.zeros(bucket(m), np.int32), 0
     # direct boxes last
-    for kind in sorted(kinds, key=lambda kind: (kind[0] is None, kind)):
-        own, first = [boxes[i] for i in kinds[kind]], len(order)
-        order += kinds[kind]
-        if kind[0] is None:
-            direct, found, rows, owner = make_direct(own, first, framed.x, framed.y)
-            owner = np.broadcast_to(owner[:, None], rows.shape)
+    for kind in sorted(kinds, key=lambda kind: (kind is None, kind)):
+        members = sorted(kinds[kind], key=lambda i: boxes[i].cells or ())
+        own, first = [boxes[i] for i in members], len(order)
+        order += members
+        if kind is None:
+            direct, made, rows, owner = make_direct(own, first, framed.x, framed.y)
         else:
-            group, found, rows = make_group(own, first, framed.x, framed.y, demand)
+            group, made = make_group(own, first, framed.x, framed.y, demand)
             groups.append(_with_rows(group, kept))
-            rows, owner = np.asarray(rows), np.asarray(group.queries.box)[:, None] + np.zeros_like(rows)
-        certified += found
+            rows, owner = np.asarray(group.queries.index), np.asarray(group.queries.box)
+        certified += made
         real = np.flatnonzero(rows.ravel() >= 0)
-        place[rows.ravel()[real]] = offset + real
-        of_query[rows.ravel()[real]] = owner.ravel()[real]
+        place[user[rows.ravel()[real]]] = offset + real
+        of_query[user[rows.ravel()[real]]] = np.repeat(owner, rows.shape[1])[real]
         offset += rows.size
     place[m:], of_query[m:] = place[0], of_query[0]
-    made = make_boxes(certified)
-    keys, cells = pruned
+    numbers = make_boxes(certified)
     if direct is not None:
         direct = _with_rows(direct, kept)
     return Plan(
         framed.frame,
-        made,
+        numbers,
         tuple(groups),
         direct,
-        None if keys is None else _cells(keys, cells[order], len(made.b), kept, n, demand.margin),
+        None if keys is None else _cells(keys, found.kept[order], len(numbers.b), kept, n, demand.margin),
         on_device(place),
         on_device(of_query),
     )
@@ -233,5 +243,5 @@ def _cells(keys: Keys, kept: np.ndarray, boxes: int, rows: Any, n: int, margin: 
     full[len(kept) :] = full[0]
     # a number beyond all cells: no mass, in no cell
     of_key = np.full(bucket(n), size, np.int32)
-    of_key[np.arange(n) if rows is None else rows] = keys.of_key
+    of_key[rows] = np.repeat(np.arange(count), keys.cells.count)
     return Cells(on_device(of_key), on_device(low), on_device(high), on_device(full))

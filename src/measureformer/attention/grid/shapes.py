@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from measureformer.attention.grid.certificate import LARGEST_EXPONENT, UNIT, amplification, counting
+from measureformer.attention.grid.certificate import LARGEST_EXPONENT, UNIT, amplification
 from measureformer.attention.grid.chebyshev import matrix_error, nodes_for
 from measureformer.attention.grid.costs import Costs
 from measureformer.attention.grid.layout import RUN, ladder
 
 SIGMAS = (0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
 """Products of half-widths that are tried. Large ones need few cells, but lose digits like e^{4σ} per axis."""
+
+EXPONENTIAL = {np.float64: 2e-8, np.longdouble: 2e-7}
+"""Seconds per entry of the matrices, which are made on the host."""
+
+
+class Trial(NamedTuple):
+    """What is tried: a product of half-widths, and the arithmetic in which matrices are made."""
+
+    sigma: float
+    kind: Any
+
+
+TRIALS = tuple(Trial(sigma, kind) for sigma in SIGMAS for kind in EXPONENTIAL)
 
 STEPS = np.concatenate([[0.0], 2.0 ** np.arange(-50, 6, 0.25)])
 """Numbers of nodes are chosen for these products, so that a small change of the points changes no shape."""
@@ -55,6 +69,7 @@ class Shape(NamedTuple):
     nodes: np.ndarray
 
 
+@lru_cache(maxsize=64)
 def nodes_table(wanted: float) -> np.ndarray:
     """For each of STEPS the number of nodes, 0 where there is none."""
     return np.array([nodes_for(float(step), wanted) or 0 for step in STEPS])
@@ -62,38 +77,58 @@ def nodes_table(wanted: float) -> np.ndarray:
 
 def cheapest(r: np.ndarray, s: np.ndarray, m: np.ndarray, n: np.ndarray, demand: Demand) -> Shape:
     """The best shape for each box with half-widths r, s (boxes, d) and m queries, n keys (boxes,)."""
-    count, dim = r.shape
-    best = Shape(np.full(count, np.inf), np.ones((count, dim), int), np.ones((count, dim), int))
-    if demand.delta <= demand.argument:
-        return best
-    table = nodes_table(demand.interpolation / dim)
-    for sigma in SIGMAS:
-        cells = ladder(r * s / sigma)
-        nodes, sound = allowed(r, s, cells, n, demand, table)
-        seconds = np.where(sound, estimated(cells, nodes, m, n, demand), np.inf)
-        better = seconds < best.seconds
-        best.seconds[better], best.cells[better], best.nodes[better] = seconds[better], cells[better], nodes[better]
+    best = Shape(np.full(len(r), np.inf), np.ones(r.shape, int), np.ones(r.shape, int))
+    for trial in TRIALS:
+        made = shaped_by(trial, None, (r, s, m, n), demand)
+        better = made.seconds < best.seconds
+        for old, new in zip(best, made, strict=True):
+            old[better] = new[better]
     return best
 
 
+def shaped_by(trial: Trial, nodes: np.ndarray | None, boxes: Any, demand: Demand) -> Shape:
+    """The shape of each box if its cells have a product of half-widths of about σ, and what it costs.
+
+    Boxes are half-widths r, s (boxes, d) and numbers of queries and keys m, n (boxes,). With `nodes` given, (d,), all
+    boxes have the same, and are refused if these do not suffice.
+    """
+    r, s, m, n = boxes
+    cells = ladder(r * s / trial.sigma)
+    needed, sound = allowed(r, s, cells, n, demand, trial.kind)
+    if nodes is not None:
+        sound &= (needed <= nodes).all(1)
+        needed = np.broadcast_to(nodes, needed.shape)
+    matrices = EXPONENTIAL[trial.kind] * ((cells * needed).astype(float) ** 2).sum(1)
+    return Shape(np.where(sound, estimated(cells, needed, m, n, demand) + matrices, np.inf), cells, needed)
+
+
+def common_nodes(sigma: float, extents: np.ndarray, demand: Demand) -> np.ndarray | None:
+    """Nodes per axis that suffice for all boxes shaped by `sigma`; fewer where even the whole is narrow."""
+    table = nodes_table(demand.interpolation / len(extents))
+    wanted = np.minimum(sigma, extents) * (1 + demand.margin) ** 2 * (1 + 1e-5)
+    step = np.searchsorted(STEPS, wanted)
+    found = table[np.minimum(step, len(STEPS) - 1)]
+    return found if (found > 0).all() else None
+
+
 def allowed(
-    r: np.ndarray, s: np.ndarray, cells: np.ndarray, n: Any, demand: Demand, table: np.ndarray
+    r: np.ndarray, s: np.ndarray, cells: np.ndarray, n: Any, demand: Demand, kind: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes per axis for these cells, and whether the grid certifies enough."""
+    """Nodes per axis for these cells, and whether the grid certifies enough with matrices computed in `kind`."""
     dim = r.shape[1]
+    if demand.interpolation <= 0:
+        return np.ones(r.shape, int), np.zeros(len(r), bool)
     widened = 1 + demand.margin
     product = r * s / cells * widened * (1 + demand.margin / cells) * (1 + 1e-6)
     step = np.minimum(np.searchsorted(STEPS, product), len(STEPS) - 1)
-    nodes = table[step]
+    nodes = nodes_table(demand.interpolation / dim)[step]
     sound = (nodes > 0).all(1) & ((r * s).sum(1) < LARGEST_EXPONENT) & (product <= STEPS[step]).all(1)
     rho, h = r / cells * widened, s / cells * widened
-    amplified = amplification(np, r + rho * demand.margin, s + h * demand.margin, rho, h)
+    with np.errstate(over="ignore"):
+        amplified = amplification(np, r + rho * demand.margin, s + h * demand.margin, rho, h)
     on_axis = (cells * nodes).sum(1)
     steps = 256 + RUN + n / (256 * RUN) + 1 + on_axis + nodes.sum(1) + 4 * dim + 12 + 16 * product.sum(1)
-    rounded = 1.02 * UNIT * steps + sum(
-        np.vectorize(lambda p, x: matrix_error(int(p), float(x), np.longdouble))(nodes[:, i], (r * s)[:, i])
-        for i in range(dim)
-    )
+    rounded = 1.02 * UNIT * steps + matrix_error(nodes, 2 * product, kind).sum(1)
     sound &= amplified * rounded <= demand.rounding
     sound &= (cells * nodes).prod(1).astype(float) * demand.columns <= LARGEST_GRID
     return nodes, sound

@@ -6,6 +6,7 @@ grid, and none differentiates an interpolant.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -34,14 +35,19 @@ class Side(eqx.Module):
 
 
 class Group(eqx.Module):
-    """Boxes whose grids have one shape: `cells` and `nodes` per axis, first of the queries, then of the keys."""
+    """Boxes whose grids have the same number of nodes per cell. Boxes with equal cells stand together, kind by kind."""
 
     queries: Side
     keys: Side
-    matrices: tuple[Float[Array, "boxes a b"], ...]
-    query_cells: tuple[int, ...] = eqx.field(static=True)
-    key_cells: tuple[int, ...] = eqx.field(static=True)
+    matrices: tuple[tuple[Float[Array, "boxes a b"], ...], ...]
+    """For every kind the matrices of all axes, of `chebyshev.axis_matrix`."""
+    cells: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    """Of every kind, per axis; queries and keys have the same number."""
     nodes: tuple[int, ...] = eqx.field(static=True)
+
+    def slots(self, kind: int) -> int:
+        """Cells of all boxes of one kind."""
+        return len(self.matrices[kind][0]) * math.prod(self.cells[kind])
 
 
 class Direct(eqx.Module):
@@ -123,17 +129,26 @@ def spread(group: Group, points: Points, boxes: Any, levels: Array) -> Array:
     moments = jax.lax.map(block, parts)
     moments = moments.reshape(-1, moments.shape[-2] * moments.shape[-1])[:chunks]
     runs = jax.ops.segment_sum(moments, side.run, len(side.slot_of_run), indices_are_sorted=True)
-    slots = len(group.matrices[0]) * _product(group.key_cells)
+    slots = sum(map(group.slots, range(len(group.cells))))
     summed = jax.ops.segment_sum(runs, side.slot_of_run, slots, indices_are_sorted=True)
     return summed.reshape(slots, *group.nodes, r)
 
 
 def multiply(group: Group, moments: Array) -> Array:
     """From moments of the keys to coefficients of the queries, axis by axis, box by box."""
-    dim, r = len(group.nodes), moments.shape[-1]
+    made, first = [], 0
+    for kind, (cells, matrices) in enumerate(zip(group.cells, group.matrices, strict=True)):
+        last = first + group.slots(kind)
+        made.append(_multiply(cells, group.nodes, matrices, moments[first:last]))
+        first = last
+    return made[0] if len(made) == 1 else jnp.concatenate(made)
+
+
+def _multiply(cells: tuple[int, ...], nodes: tuple[int, ...], matrices: Any, moments: Array) -> Array:
+    dim, r = len(nodes), moments.shape[-1]
     together = [axis for i in range(dim) for axis in (1 + i, 1 + dim + i)]
-    grid = moments.reshape(-1, *group.key_cells, *group.nodes, r).transpose(0, *together, 1 + 2 * dim)
-    grid = grid.reshape(len(grid), *(c * p for c, p in zip(group.key_cells, group.nodes, strict=True)), r)
+    grid = moments.reshape(-1, *cells, *nodes, r).transpose(0, *together, 1 + 2 * dim)
+    grid = grid.reshape(len(grid), *(c * p for c, p in zip(cells, nodes, strict=True)), r)
 
     def box(parts: Any) -> Array:
         made, matrices = parts
@@ -141,17 +156,13 @@ def multiply(group: Group, moments: Array) -> Array:
             made = jnp.moveaxis(jnp.tensordot(matrix, made, ((1,), (axis,))), 0, axis)
         return made
 
-    grid = box_by_box(box, (grid, group.matrices))
-    shape = [size for pair in zip(group.query_cells, group.nodes, strict=True) for size in pair]
+    if len(grid) == 1:
+        grid = box((grid[0], [matrix[0] for matrix in matrices]))[None]
+    else:
+        grid = jax.lax.map(box, (grid, matrices))
+    shape = [size for pair in zip(cells, nodes, strict=True) for size in pair]
     apart = [1 + 2 * i for i in range(dim)] + [2 + 2 * i for i in range(dim)]
-    grid = grid.reshape(len(grid), *shape, r).transpose(0, *apart, 1 + 2 * dim)
-    return grid.reshape(-1, *group.nodes, r)
-
-
-def box_by_box(program: Any, parts: Any) -> Array:
-    if len(parts[0]) == 1:
-        return program(jax.tree.map(lambda a: a[0], parts))[None]
-    return jax.lax.map(program, parts)
+    return grid.reshape(len(grid), *shape, r).transpose(0, *apart, 1 + 2 * dim).reshape(-1, *nodes, r)
 
 
 def interpolate(group: Group, grid: Array, place: Array) -> Array:
@@ -190,13 +201,6 @@ def one_by_one(direct: Direct, points: Points, place: Array) -> tuple[Array, Arr
 
     sums, level = jax.lax.map(box, (direct.queries, direct.keys))
     return sums.reshape(-1, sums.shape[-1]), level.reshape(-1)
-
-
-def _product(counts: tuple[int, ...]) -> int:
-    total = 1
-    for count in counts:
-        total *= count
-    return total
 
 
 def inside(side: Side, place: Array) -> Bool[Array, ""]:

@@ -6,19 +6,25 @@ All decisions are made on cells, not on points: what is left out is bounded from
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections import Counter
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from measureformer.attention.grid.build import Box
+from measureformer.attention.grid.costs import Costs
 from measureformer.attention.grid.layout import Cut, bounding, cell_numbers, ordered
-from measureformer.attention.grid.shapes import Demand, Shape, cheapest
+from measureformer.attention.grid.shapes import TRIALS, Demand, Shape, Trial, common_nodes, shaped_by
 
 KEY_CELLS = 12
 """Binary digits of the number of cells of keys."""
 DEPTH = 10
 """Levels of the tree of queries; each halves the boxes along one axis."""
-AT_ONCE = 1 << 22
+KINDS = 8
+"""Different numbers of cells among the boxes of a plan."""
+AT_ONCE = 1 << 20
 """Pairs of a box and a cell in memory at once."""
 
 
@@ -37,14 +43,29 @@ class Keys(NamedTuple):
     cells: Summary
     log_mass: np.ndarray
     mean: np.ndarray
-    of_key: np.ndarray
+
+
+class Found(NamedTuple):
+    """The cheapest cut: seconds, boxes, the cells of keys that each keeps, and the order of rows that boxes refer to."""
+
+    seconds: float
+    boxes: list[Box]
+    kept: np.ndarray
+    queries: np.ndarray
 
 
 class Level(NamedTuple):
-    """The boxes of one level: which fine cells of queries they hold, what they keep, what they cost."""
+    """The boxes of one level: which one holds each fine cell of queries, which cells of keys they keep, their sizes."""
 
     of_cell: np.ndarray
     kept: np.ndarray
+    boxes: tuple[np.ndarray, ...]
+
+
+class Priced(NamedTuple):
+    """A level with the shapes of its grids, and the seconds of each box, direct or not."""
+
+    level: Level
     shape: Shape
     seconds: np.ndarray
 
@@ -79,11 +100,9 @@ def summary_of_keys(y: np.ndarray, log_weights: np.ndarray, sizes: np.ndarray) -
     weights = np.exp(sorted_weights - top)
     mass = np.add.reduceat(weights, cells.start[:-1])
     sums = np.stack([np.add.reduceat(weights * axis[cells.order], cells.start[:-1]) for axis in y], 1)
-    of_key = np.empty(y.shape[1], np.int32)
-    of_key[cells.order] = np.repeat(np.arange(len(cells.number)), cells.count)
     some = mass > 0
     log_mass = np.where(some, np.log(np.where(some, mass, 1)) + top, -np.inf)
-    return Keys(cells, log_mass, sums / np.where(some, mass, 1)[:, None], of_key)
+    return Keys(cells, log_mass, sums / np.where(some, mass, 1)[:, None])
 
 
 def keeping(keys: Keys, b: np.ndarray, r: np.ndarray, dropped: float) -> np.ndarray:
@@ -108,33 +127,43 @@ def keeping(keys: Keys, b: np.ndarray, r: np.ndarray, dropped: float) -> np.ndar
 
 
 def level_of(of_cell: np.ndarray, queries: Summary, keys: Keys, demand: Demand) -> Level:
-    """The boxes that hold these fine cells of queries, `of_cell` in ascending order, and what they would cost."""
+    """The boxes that hold these fine cells of queries, `of_cell` in ascending order."""
     first = np.flatnonzero(np.diff(of_cell, prepend=-1))
     low, high = np.minimum.reduceat(queries.low, first), np.maximum.reduceat(queries.high, first)
     m = np.add.reduceat(queries.count, first)
     r = (high - low) / 2 * (1 + demand.margin)
     kept = keeping(keys, (low + high) / 2, r, demand.dropped)
-    n = kept @ keys.cells.count
-    ends = [
-        np.stack([np.where(kept, end[:, i], fill).T.min(0) * sign for i in range(low.shape[1])], 1)
-        for end, fill, sign in ((keys.cells.low, np.inf, 1), (-keys.cells.high, np.inf, -1))
-    ]
-    s = (ends[1] - ends[0]) / 2
-    shape = cheapest(r, s, m, n, demand)
-    direct = demand.costs.pair * m * n * 2 + demand.costs.box / 3
-    return Level(np.cumsum(np.diff(of_cell, prepend=-1) > 0) - 1, kept, shape, np.minimum(shape.seconds, direct))
+    s = np.empty_like(r)
+    for axis in range(r.shape[1]):
+        least = np.where(kept, keys.cells.low[:, axis], np.inf).min(1)
+        s[:, axis] = (np.where(kept, keys.cells.high[:, axis], -np.inf).max(1) - least) / 2
+    return Level(np.cumsum(np.diff(of_cell, prepend=-1) > 0) - 1, kept, (r, s, m, kept @ keys.cells.count))
 
 
-def search(x: np.ndarray, keys: Keys, sizes: np.ndarray, demand: Demand) -> tuple[float, list[tuple[Box, np.ndarray]]]:
-    """Seconds of the cheapest cut into boxes, and the boxes with the cells of keys that they keep."""
+def search(x: np.ndarray, keys: Keys, sizes: np.ndarray, demand: Demand) -> Found:
+    """The cheapest cut into boxes. Rows are numbered in the order of the tree, and of the cells of keys."""
     axes = digits(sizes, min(DEPTH, max(0, int(np.log2(max(x.shape[1] / 32, 1))))))
     queries, codes = _in_tree_order(x, axes)
-    step, levels = 2 if len(x) > 1 else 1, []
-    for depth in range(0, len(axes) + 1, step):
+    levels, best = [], None
+    for depth in range(0, len(axes) + 1, 2 if len(x) > 1 else 1):
         levels.append(level_of(codes >> (len(axes) - depth), queries, keys, demand))
-        if depth > 2 * step and levels[-1].seconds.sum() > 3 * min(level.seconds.sum() for level in levels):
+        found = min((_cheapest_cut(levels, trial, sizes, demand) for trial in TRIALS), key=lambda cut: cut[0])
+        if best is not None and found[0] > 0.97 * best[0] and depth > 4:
             break
-    return _cheapest_cut(queries, keys, levels)
+        best = found if best is None or found[0] < best[0] else best
+    assert best is not None  # the root is always there
+    seconds, priced, choices = best
+    boxes, kept = _chosen(queries, keys, priced, choices)
+    return Found(seconds, boxes, kept, queries.order)
+
+
+def _priced(level: Level, trial: Trial, sizes: np.ndarray, demand: Demand) -> Priced:
+    nodes, (_, _, m, n) = common_nodes(trial.sigma, sizes, demand), level.boxes
+    shape = shaped_by(trial, nodes, level.boxes, demand)
+    if nodes is None:
+        shape.seconds[:] = np.inf
+    direct = 2 * demand.costs.pair * m * n + demand.costs.box / 3
+    return Priced(level, shape, np.minimum(shape.seconds, direct))
 
 
 def _in_tree_order(x: np.ndarray, axes: list[int]) -> tuple[Summary, np.ndarray]:
@@ -155,36 +184,66 @@ def _in_tree_order(x: np.ndarray, axes: list[int]) -> tuple[Summary, np.ndarray]
     return moved, code[by_code]
 
 
-def _cheapest_cut(queries: Summary, keys: Keys, levels: list[Level]) -> tuple[float, list[tuple[Box, np.ndarray]]]:
-    """From the bottom: a box is split if its parts together cost less than it does."""
-    best = levels[-1].seconds
+def _cheapest_cut(
+    levels: list[Level], trial: Trial, sizes: np.ndarray, demand: Demand
+) -> tuple[float, list[Priced], list[np.ndarray]]:
+    """From the bottom: a box is split if its parts together cost less than it does. Which are not, level by level."""
+    priced = [_priced(level, trial, sizes, demand) for level in levels]
+    best = priced[-1].seconds
     choices = [np.ones(len(best), bool)]
-    for upper, lower in zip(levels[-2::-1], levels[:0:-1], strict=True):
+    for upper, lower in zip(priced[-2::-1], priced[:0:-1], strict=True):
         parent = np.zeros(len(best), int)
-        parent[lower.of_cell] = upper.of_cell
+        parent[lower.level.of_cell] = upper.level.of_cell
         parts = np.bincount(parent, best, len(upper.seconds))
-        whole = upper.seconds <= parts
-        choices.append(whole)
-        best = np.where(whole, upper.seconds, parts)
-    seconds, boxes = float(best.sum()), []
-    done = np.zeros(len(queries.number), bool)
-    for level, whole in zip(levels, choices[::-1], strict=True):
+        choices.append(upper.seconds <= parts)
+        best = np.minimum(upper.seconds, parts)
+    return float(best.sum()), priced, choices[::-1]
+
+
+def _chosen(
+    queries: Summary, keys: Keys, priced: list[Priced], choices: list[np.ndarray]
+) -> tuple[list[Box], np.ndarray]:
+    boxes, kept, done = [], [], np.zeros(len(queries.number), bool)
+    for one, whole in zip(priced, choices, strict=True):
+        starts = np.searchsorted(one.level.of_cell, np.arange(len(whole) + 1))
         for number in np.flatnonzero(whole):
-            cells = np.flatnonzero(level.of_cell == number)
-            if done[cells[0]]:
-                continue
-            done[cells] = True
-            boxes.append((_box(queries, keys, level, number, cells), level.kept[number]))
-    return seconds, boxes
+            cells = slice(starts[number], starts[number + 1])
+            if not done[cells.start]:
+                done[cells] = True
+                boxes.append(_box(queries, keys, one, number, cells))
+                kept.append(one.level.kept[number])
+    return boxes, np.stack(kept)
 
 
-def _box(queries: Summary, keys: Keys, level: Level, number: int, cells: np.ndarray) -> Box:
-    rows = queries.order[queries.start[cells[0]] : queries.start[cells[-1] + 1]]
-    cell = np.flatnonzero(level.kept[number])
+def _box(queries: Summary, keys: Keys, one: Priced, number: int, cells: slice) -> Box:
+    rows = np.arange(queries.start[cells.start], queries.start[cells.stop])
+    cell = np.flatnonzero(one.level.kept[number])
     starts, counts = keys.cells.start[cell], keys.cells.count[cell]
-    place = np.repeat(starts - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts) + np.arange(counts.sum())
-    own = keys.cells.order[place]
-    if level.shape.seconds[number] > level.seconds[number] or not np.isfinite(level.shape.seconds[number]):
+    own = np.repeat(starts - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts) + np.arange(counts.sum())
+    if one.shape.seconds[number] > one.seconds[number] or not np.isfinite(one.shape.seconds[number]):
         return Box(rows, own, None, None)
-    shape = (tuple(int(c) for c in counted[number]) for counted in (level.shape.cells, level.shape.nodes))
+    shape = (tuple(int(c) for c in counted[number]) for counted in (one.shape.cells, one.shape.nodes))
     return Box(rows, own, *shape)
+
+
+def merged(boxes: list[Box], costs: Costs) -> list[Box]:
+    """The same boxes with few different numbers of cells: each kind is a program of its own to compile."""
+    count = Counter(box.cells for box in boxes if box.cells is not None)
+    nodes = next((box.nodes for box in boxes if box.nodes is not None), ())
+    becomes = {kind: kind for kind in count}
+
+    def price(kind: tuple[int, ...], number: int) -> float:
+        on_axis = [c * p for c, p in zip(kind, nodes, strict=True)]
+        return number * math.prod(on_axis) * (costs.product * sum(on_axis) + 3 * costs.node)
+
+    def dearer(pair: tuple[Any, Any]) -> float:
+        both = tuple(map(max, *pair))
+        return price(both, count[pair[0]] + count[pair[1]]) - sum(price(kind, count[kind]) for kind in pair)
+
+    while len(count) > KINDS:
+        a, b = min(combinations(count, 2), key=dearer)
+        both = tuple(map(max, a, b))
+        total = count.pop(a) + count.pop(b)
+        count[both] += total
+        becomes = {kind: both if to in (a, b) else to for kind, to in becomes.items()}
+    return [box if box.cells is None else box._replace(cells=becomes[box.cells]) for box in boxes]
