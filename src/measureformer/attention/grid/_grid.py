@@ -15,7 +15,7 @@ from measureformer.attention.grid.plan import Plan, covers_framed, framed, scale
 from measureformer.attention.grid.planner import DEFAULT_TOL, make_plan
 from measureformer.attention.grid.sums import Points
 from measureformer.errors import OptionError, PlanError, ShapeError, ToleranceError, TracedError
-from measureformer.numerics.arrays import is_traced, needs_jax
+from measureformer.numerics.arrays import is_traced, needs_jax, on_device
 from measureformer.numerics.buckets import bucket, pad_axis, pad_log_weights
 
 TINY = float(np.finfo(np.float64).tiny)
@@ -92,7 +92,7 @@ def grid_attention(settings: Grid, arrays: Any, times: Any, tol: float | None) -
     if needs_jax(arrays):
         return _traced(settings, arrays, dtype)
     if q.ndim > 2:
-        return _over_heads(settings, arrays, tol)
+        return _over_heads(settings, arrays, times, tol)
     q, k, v, log_weights = (np.asarray(a, np.float64) for a in arrays)
     plan = settings.plan
     if plan is None:
@@ -101,11 +101,12 @@ def grid_attention(settings: Grid, arrays: Any, times: Any, tol: float | None) -
         # values up to V from their centre are off by 2 V δ
         spread = float(np.linalg.norm(np.ptp(massive, axis=0)))
         wanted = min(wanted, 0.98 * wanted / max(spread, 1e-300))
-        plan = make_plan(q, k, log_weights, tol=min(wanted, 0.5), columns=1 + v.shape[1])
+        pair = None if times is None else tuple(np.asarray(t, np.float64) for t in times)
+        plan = make_plan(q, k, log_weights, tol=min(wanted, 0.5), columns=1 + v.shape[1], times=pair)
     rows, columns = bucket(len(q)), bucket(len(k))
-    padded = pad_axis(q, rows, 0), pad_axis(k, columns, 0), pad_axis(v, columns, 0)
+    padded = pad_axis(q, rows, 0), pad_axis(k, columns, 0), pad_axis(v, columns, 0), pad_log_weights(log_weights, columns)
     with jax.ensure_compile_time_eval():
-        out = on_grid(plan, *padded, pad_log_weights(log_weights, columns), settings.plan is None)
+        out = on_grid(plan, *map(on_device, padded), settings.plan is None)
     cut = [np.asarray(a)[: len(q)] for a in out]
     _refuse(cut, settings.plan is not None, tol)
     return _rounded(cut, dtype)
@@ -134,10 +135,26 @@ def _check(settings: Grid, q: Any, times: Any) -> None:
             need="float64, in which the certificate is proven",
             do="Unset JAX_ENABLE_X64=0.",
         )
+    if settings.plan is not None and not _same_times(settings.plan, times):
+        raise PlanError(
+            got="times that are not those of the plan",
+            need="the same times when the plan is made and when it is used, or none at both",
+            do="Make a plan with Plan.make(q, k, times=times).",
+        )
     if settings.plan is not None and q.ndim > 2:
         raise ShapeError(
             got=f"one plan for queries of shape {q.shape}", need="(m, k)", do="Make a plan for each head."
         )
+
+
+def _same_times(plan: Plan, times: Any) -> bool:
+    prefix = plan.prefix
+    if prefix is None or times is None:
+        return prefix is None and times is None
+    kept = (prefix.query_times, prefix.key_times)
+    return is_traced(kept, times) or all(
+        np.array_equal(np.asarray(own)[: len(given)], np.asarray(given)) for own, given in zip(kept, times, strict=True)
+    )
 
 
 def _traced(settings: Grid, arrays: Any, dtype: Any) -> list[Any]:
@@ -147,28 +164,21 @@ def _traced(settings: Grid, arrays: Any, dtype: Any) -> list[Any]:
             need="a plan, because cells are made on the host",
             do="Make plan = mf.Plan.make(q, k) outside and pass method=mf.Grid(plan=plan).",
         )
-    plan = settings.plan
-    q, k, v, log_weights = (a.astype(np.float64) for a in arrays)
+    q, k, v, log_weights = (jnp.asarray(a, np.float64) for a in arrays)
     m, n = len(q), len(k)
-    rows, columns = len(plan.place), plan_keys(plan, n)
-    q = jnp.concatenate([q, jnp.broadcast_to(q[:1], (rows - m, q.shape[1]))])
-    k, v = (jnp.concatenate([a, jnp.broadcast_to(a[:1], (columns - n, a.shape[1]))]) for a in (k, v))
-    log_weights = jnp.concatenate([log_weights, jnp.full(columns - n, -jnp.inf)])
-    return [a[:m].astype(dtype) for a in on_grid(plan, q, k, v, log_weights)]
+    q, k = settings.plan.filled(q, k)
+    v = jnp.concatenate([v, jnp.broadcast_to(v[:1], (len(k) - n, v.shape[1]))])
+    log_weights = jnp.concatenate([log_weights, jnp.full(len(k) - n, -jnp.inf)])
+    return [a[:m].astype(dtype) for a in on_grid(settings.plan, jnp.asarray(q), jnp.asarray(k), v, log_weights)]
 
 
-def plan_keys(plan: Plan, n: int) -> int:
-    """How many rows of keys the plan's program takes."""
-    return bucket(n) if plan.cells is None else len(plan.cells.of_key)
-
-
-def _over_heads(settings: Grid, arrays: Any, tol: float | None) -> list[Any]:
+def _over_heads(settings: Grid, arrays: Any, times: Any, tol: float | None) -> list[Any]:
     q, k, v, log_weights = arrays
     lead = q.shape[:-2]
     each = []
     for index in np.ndindex(*lead):
         own = log_weights if log_weights.ndim == 1 else log_weights[index]
-        each.append(grid_attention(settings, (q[index], k[index], v[index], own), None, tol))
+        each.append(grid_attention(settings, (q[index], k[index], v[index], own), times, tol))
     return [np.stack(parts).reshape(*lead, *parts[0].shape) for parts in zip(*each, strict=True)]
 
 

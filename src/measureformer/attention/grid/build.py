@@ -55,8 +55,8 @@ def make_group(
     assert nodes is not None  # the caller's division into direct boxes and others
     pairs = [
         tuple(
-            Cut(*bounding(taken(points, rows)), box.cells or (), demand.margin)
-            for points, rows in ((x, box.queries), (y, box.keys))
+            Cut(*bounding(taken(points, rows)), box.cells or (), demand.margin, fuzz)
+            for points, rows, fuzz in ((x, box.queries, demand.fuzz[0]), (y, box.keys, demand.fuzz[1]))
         )
         for box in boxes
     ]
@@ -71,7 +71,7 @@ def make_group(
     precision = _precision(pairs, nodes, demand, chunk, fullest)
     matrices = tuple(_matrices([pairs[i] for i in own], nodes, precision) for own in members)
     group = Group(queries, keys, matrices, tuple(kinds), nodes)
-    return group, [_certified(*pair, nodes, precision, chunk, fullest) for pair in pairs]
+    return group, [certificate_of(*pair, nodes, precision, chunk, fullest) for pair in pairs]
 
 
 def _matrices(pairs: list[Any], nodes: tuple[int, ...], precision: Any) -> tuple[Any, ...]:
@@ -89,7 +89,7 @@ def _matrices(pairs: list[Any], nodes: tuple[int, ...], precision: Any) -> tuple
 
 def _precision(pairs: list[Any], nodes: tuple[int, ...], demand: Demand, chunk: int, runs: int) -> Any:
     """Matrices in double if that certifies enough, else in long double, which is slow."""
-    rounded = max(_certified(*pair, nodes, np.float64, chunk, runs).rounding for pair in pairs)
+    rounded = max(certificate_of(*pair, nodes, np.float64, chunk, runs).rounding for pair in pairs)
     return np.float64 if rounded <= demand.rounding else np.longdouble
 
 
@@ -98,7 +98,7 @@ def _amplified(of_q: Cut, of_k: Cut) -> tuple[float, np.ndarray]:
     return float(amplification(np, r, s, rho, h)), r * s
 
 
-def _certified(of_q: Cut, of_k: Cut, nodes: tuple[int, ...], kind: Any, chunk: int, runs: int) -> Certified:
+def certificate_of(of_q: Cut, of_k: Cut, nodes: tuple[int, ...], kind: Any, chunk: int, runs: int) -> Certified:
     r, s, rho, h = of_q.extent, of_k.extent, of_q.cell_half, of_k.cell_half
     of_queries, of_keys = s * rho, r * h
     amplified, extents = _amplified(of_q, of_k)
@@ -129,7 +129,7 @@ def _side(
     for own, cut in zip(rows, cuts, strict=True):
         order, counts = ordered(cell_numbers(taken(points, own), cut), int(np.prod(cut.count)))
         numbered.append((order if own is None else own[order], counts))
-    chunk = chunk_size(sum(len(o) for o, _ in numbered), sum(int((c > 0).sum()) for _, c in numbered))
+    chunk = chunk_size(sum(len(order) for order, _ in numbered), sum(len(counts) for _, counts in numbered))
     parts: dict[str, list[np.ndarray]] = {n: [] for n in ("index", "slot", "run", "slots", "box", "centre", "scale")}
     runs, fullest = 0, 0
     for i, ((order, counts), cut) in enumerate(zip(numbered, cuts, strict=True)):
@@ -159,7 +159,9 @@ def _filled(array: np.ndarray, size: int, name: str) -> np.ndarray:
     return made if made.dtype == np.float64 else made.astype(np.int32)
 
 
-def make_direct(boxes: list[Box], first: int, x: np.ndarray, y: np.ndarray) -> tuple[Direct, list[Certified], np.ndarray, np.ndarray]:
+def make_direct(
+    boxes: list[Box], first: int, x: np.ndarray, y: np.ndarray, demand: Demand
+) -> tuple[Direct, list[Certified], np.ndarray, np.ndarray]:
     """Direct boxes, in pieces with few queries; their certificates; rows of queries, and the box of each row."""
     pieces = []
     for number, box in enumerate(boxes, first):
@@ -172,14 +174,15 @@ def make_direct(boxes: list[Box], first: int, x: np.ndarray, y: np.ndarray) -> t
     owner = np.zeros(count, np.int32)
     for i, (queries, keys, number) in enumerate(pieces):
         index[0][i, : len(queries)], index[1][i, : len(keys)], owner[i] = queries, keys, number
-    certified = [_direct_certified(box, x, y) for box in boxes]
+    certified = [_direct_certified(box, x, y, demand) for box in boxes]
     return Direct(on_device(index[0]), on_device(index[1])), certified, index[0], owner
 
 
-def _direct_certified(box: Box, x: np.ndarray, y: np.ndarray) -> Certified:
+def _direct_certified(box: Box, x: np.ndarray, y: np.ndarray, demand: Demand) -> Certified:
     centre, half = bounding(taken(x, box.queries))
+    half = half * (1 + demand.margin) + demand.fuzz[0]
     keys = taken(y, box.keys)
-    zero, reach = np.zeros_like(centre), np.abs(keys).max(axis=1)
+    zero, reach = np.zeros_like(centre), np.abs(keys).max(axis=1) * (1 + demand.margin) + demand.fuzz[1]
     count = 1.01 * UNIT * (keys.shape[1] + 2 * len(centre) + 12)
     return Certified(zero, zero, centre, half, np.abs(centre) + half, reach, 0.0, count, 0.0, 4.0)
 

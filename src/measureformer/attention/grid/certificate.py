@@ -66,12 +66,12 @@ def amplification(xp: Any, r: Any, s: Any, rho: Any, h: Any) -> Any:
     return xp.exp(2 * (s * rho + r * h - rho * h).sum(-1))
 
 
-def counting(chunk: int, runs: int, nodes: float, degree: int, dim: int, sigma: float) -> float:
+def counting(chunk: int, runs: int, nodes: int, degree: int, dim: int, sigma: float) -> float:
     """γ without the errors of the matrices; `runs` is chunks in a run plus runs in the fullest cell."""
     return UNIT * 1.01 * (chunk + runs + nodes + degree + 4 * dim + 12 + 8 * sigma)
 
 
-def argument(xp: Any, scales: Scales, tilt: Array, reach: Array, sigma: Array, residual: Array) -> Array:
+def argument(xp: Any, scales: Scales, tilt: Any, reach: Any, sigma: Any, residual: Any) -> Any:
     """Relative error of every kernel value from the rounding of its argument, per box.
 
     q − c, k − c' and their images under S, S^{-T} are off by dim + 2 units each; the exponent l + ⟨c,k⟩ + ⟨b,y⟩ − level
@@ -105,7 +105,7 @@ def bounds(
     return SLACK * error + tiny, SLACK * log_error + tiny
 
 
-def log_dropped(cells: Any, b: Array, r: Array, kept: Array) -> Array:
+def log_dropped(cells: Any, b: Any, r: Any, kept: Any) -> Array:
     """Logarithm of D of Theorem 3, per box; `cells` has log_mass (c,), mean, low, high (c, d)."""
     massive = cells.log_mass > -jnp.inf
     tilted = cells.log_mass[None, :] + b @ cells.mean.T  # (boxes, cells)

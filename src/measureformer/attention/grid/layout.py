@@ -25,12 +25,12 @@ class Cut(NamedTuple):
     count: tuple[int, ...]
     margin: float = 0.0
     """By which part of its half-width a cell reaches beyond what is now in it."""
+    fuzz: Any = 0.0
+    """How far rounding can move a point, per axis: coordinates are computed here and again where they are used."""
 
     @property
     def cell_half(self) -> np.ndarray:
-        # the second term is for boxes that are tiny and far from the origin
-        tiny = 2.0**-50 * (np.abs(self.centre) + self.half)
-        return self.half / np.array(self.count) * (OVERLAP * (1 + self.margin)) + tiny
+        return self.half / np.array(self.count) * (OVERLAP * (1 + self.margin)) + self.fuzz
 
     @property
     def extent(self) -> np.ndarray:
@@ -69,10 +69,12 @@ def cell_numbers(points: np.ndarray, cut: Cut) -> np.ndarray:
     for i, count in enumerate(cut.count):
         if count == 1:
             continue
+        numbers *= kind(count)
+        if cut.half[i] == 0:
+            continue
         place = points[i] - (cut.centre[i] - cut.half[i])
         place *= count / (2 * cut.half[i])
         np.clip(place, 0, count - 1, out=place)
-        numbers *= kind(count)
         numbers += place.astype(kind)
     return numbers
 
@@ -85,7 +87,7 @@ def ordered(numbers: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:
     return np.argsort(numbers, kind="stable"), counts
 
 
-def chunk_size(n: int, cells: float) -> int:
+def chunk_size(n: int, cells: int) -> int:
     """Points in a chunk: long ones make faster products, short ones leave less empty."""
     mean = max(n / max(cells, 1), 1)
     return int(min(256, max(8, 2 ** round(np.log2(max(mean / 2, 8))))))
@@ -108,7 +110,7 @@ def chunked(order: np.ndarray, counts: np.ndarray, chunk: int) -> Rows:
     return Rows(index.reshape(-1, chunk), np.cumsum(new) - 1, cell[new], cell, fullest)
 
 
-def ladder(count: Any) -> np.ndarray:
+def ladder(count: Any) -> Any:
     """The least number of cells ≥ count among 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, …: few shapes to compile."""
     count = np.maximum(np.ceil(np.asarray(count, float) - 1e-9), 1)
     step = 2.0 ** np.maximum(np.floor(np.log2(count)) - 2, 0)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from measureformer.attention.grid.causal import Prefix, on_prefix
 from measureformer.attention.grid.certificate import Scales, argument, log_dropped
 from measureformer.attention.grid.sums import (
     Direct,
@@ -20,6 +21,8 @@ from measureformer.attention.grid.sums import (
     one_by_one,
     spread,
 )
+from measureformer.numerics.arrays import floats, host, namespace
+from measureformer.numerics.buckets import bucket
 
 
 class Frame(eqx.Module):
@@ -92,10 +95,12 @@ class Plan(eqx.Module):
     place: Int[Array, " m"]
     """Where in the output of all groups, one after the other, a query's answer is."""
     box_of_query: Int[Array, " m"]
+    prefix: Prefix | None = None
+    """For causal sums, instead of groups of boxes."""
 
     @staticmethod
     def make(q: Any, k: Any, log_weights: Any = None, **options: Any) -> Plan:
-        """A plan for these points; `tol`, `margin`, `columns` and `costs` are options of the planner.
+        """A plan for these points; `tol`, `margin`, `columns`, `costs` and `times` are options of the planner.
 
         `tol` bounds the error of log Z, and that of values of size 1/2 or less. With a `margin` the cells are larger
         by that factor of their width, and the plan stays valid for a while when points move.
@@ -106,7 +111,16 @@ class Plan(eqx.Module):
 
     def covers(self, q: Any, k: Any) -> Bool[Array, ""]:
         """Whether every point is still in its cell, so that the certificates hold. Compiled, and works under a trace."""
-        return _covers(self, q, k)
+        return _covers(self, *self.filled(floats(q, "q"), floats(k, "k")))
+
+    def filled(self, q: Any, k: Any) -> tuple[Any, Any]:
+        """Queries and keys with copies of their first rows, up to the sizes that the plan's programs take."""
+        xp = namespace(q, k)
+        sizes = len(self.place), bucket(len(k))
+        return tuple(
+            xp.concatenate([a, xp.broadcast_to(a[:1], (size - len(a), a.shape[1]))])
+            for a, size in zip((host(q), host(k)), sizes, strict=True)
+        )
 
 
 @eqx.filter_jit
@@ -121,9 +135,10 @@ def covers_framed(plan: Plan, x: Array, y: Array) -> Bool[Array, ""]:
         found &= inside(group.queries, x) & inside(group.keys, y)
     # the tilt and the bound for what was left out hold for queries in their boxes and keys in their cells
     boxes = plan.boxes
-    slack = 2.0**-48 * (jnp.abs(boxes.middle) + boxes.r)
-    offset = jnp.abs(x - boxes.middle[plan.box_of_query]) <= (boxes.r + slack)[plan.box_of_query]
+    offset = jnp.abs(x - boxes.middle[plan.box_of_query]) <= boxes.r[plan.box_of_query]
     found &= jnp.all(offset)
+    if plan.prefix is not None:
+        found &= jnp.all(jnp.abs(y) <= plan.prefix.key_half)
     if plan.cells is not None:
         own = plan.cells.of_key
         within = (plan.cells.low[own] <= y) & (y <= plan.cells.high[own])
@@ -190,6 +205,9 @@ def sums(plan: Plan, levels: Array, x: Array, points: Points) -> tuple[Array, Ar
 
     Outside of a jit every group runs as a program of its own, so that a new plan compiles only shapes not met before.
     """
+    if plan.prefix is not None:
+        outs = [_on_prefix(plan.prefix, levels[0], x, points)]
+        return _collected(plan.boxes, plan.place, plan.box_of_query, levels, x, outs, None)
     outs = [_on_group(group, plan.boxes, levels, x, points) for group in plan.groups]
     direct = None if plan.direct is None else _one_by_one(plan.direct, points, x)
     return _collected(plan.boxes, plan.place, plan.box_of_query, levels, x, outs, direct)
@@ -200,6 +218,7 @@ def _on_group(group: Group, boxes: Boxes, levels: Array, x: Array, points: Point
     return interpolate(group, multiply(group, spread(group, points, boxes, levels)), x)
 
 
+_on_prefix = jax.jit(on_prefix)
 _one_by_one = jax.jit(one_by_one)
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import numpy as np
 
-from measureformer.attention.grid.build import Box, make_boxes, make_direct, make_group
+from measureformer.attention.grid.build import Box, certificate_of, make_boxes, make_direct, make_group
+from measureformer.attention.grid.causal import BLOCK, FOLD, make_prefix
 from measureformer.attention.grid.certificate import UNIT, Scales, argument
+from measureformer.attention.grid.chebyshev import axis_matrix
 from measureformer.attention.grid.costs import Costs
-from measureformer.attention.grid.layout import bounding
+from measureformer.attention.grid.layout import Cut, bounding
 from measureformer.attention.grid.plan import Cells, Frame, Plan
-from measureformer.attention.grid.shapes import Demand, cheapest
+from measureformer.attention.grid.shapes import TRIALS, Demand, cheapest, shaped_by
+from measureformer.attention.grid.sums import Group
 from measureformer.attention.grid.tree import Found, Keys, merged, search, summary_of_keys
 from measureformer.attention.rounding import EXP
 from measureformer.errors import DimensionMismatchError, OptionError, ToleranceError, TracedError
@@ -34,6 +38,7 @@ class Framed(NamedTuple):
     y: np.ndarray
     log_weights: np.ndarray
     scales: Scales
+    fuzz: tuple[np.ndarray, np.ndarray]
 
 
 def make_plan(
@@ -45,6 +50,7 @@ def make_plan(
     margin: float = 0.0,
     columns: int = 3,
     costs: Costs | None = None,
+    times: Any = None,
 ) -> Plan:
     """A plan whose certificates stay below `tol`, or a refusal that says how small a tolerance can be."""
     if is_traced(q, k, log_weights):
@@ -59,6 +65,8 @@ def make_plan(
     kept = np.flatnonzero(lw > -np.inf)
     framed = in_frame(q, k if len(kept) == len(k) else k[kept], lw[kept])
     demand = _demand(framed, q, tol, columns, margin, Costs() if costs is None else costs)
+    if times is not None:
+        return causal_plan(framed, demand, times, kept, tol)
     keys, found = _boxes(framed, demand, tol)
     if keys is not None:
         # boxes refer to rows in the order of the cells: what is side by side in space is so in memory
@@ -66,6 +74,15 @@ def make_plan(
     elif len(kept) == len(k):
         kept = None
     return _assembled(framed, found, keys, kept, len(k), demand)
+
+
+def plan_of_shape(q: Any, k: Any, log_weights: Any, cells: tuple[int, ...], nodes: tuple[int, ...]) -> Plan:
+    """A plan with one grid of this shape, whatever it is worth; its certificate says what that is."""
+    q, k, lw = (np.asarray(a, np.float64) for a in (q, k, log_weights))
+    kept = np.flatnonzero(lw > -np.inf)
+    framed = in_frame(q, k[kept], lw[kept])
+    found = Found(0.0, [Box(None, None, cells, nodes)], np.ones((1, 0), bool), np.arange(len(q)))
+    return _assembled(framed, found, None, kept, len(k), Demand(1e-12, 0.0, 3, 0.0, Costs(), framed.fuzz))
 
 
 def _reordered(framed: Framed, keys: np.ndarray, queries: np.ndarray) -> Framed:
@@ -112,7 +129,8 @@ def in_frame(q: np.ndarray, k: np.ndarray, log_weights: np.ndarray) -> Framed:
         float(np.abs(tilted).max()),
         float((np.abs(turn) @ sizes[0]) @ (np.abs(inverse) @ sizes[1])),
     )
-    return Framed(Frame(*map(on_device, (*centres, turn, inverse, np.array(residual)))), x, y, tilted, scales)
+    fuzz = tuple(2.0**-49 * (np.abs(by) @ size) for by, size in zip((turn, inverse), sizes, strict=True))
+    return Framed(Frame(*map(on_device, (*centres, turn, inverse, np.array(residual)))), x, y, tilted, scales, fuzz)
 
 
 def _balanced(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -148,7 +166,7 @@ def _demand(framed: Framed, q: np.ndarray, tol: float, columns: int, margin: flo
     reach = np.abs(framed.y).max(1)
     # of one box around everything, whose centre is 0; boxes that are tilted have a little more
     relative = float(argument(np, scales, np.zeros_like(reach)[None], reach[None], np.array([4.0]), framed.frame.residual)[0])
-    return Demand(float(delta), relative, columns, margin, costs)
+    return Demand(float(delta), relative, columns, margin, costs, framed.fuzz)
 
 
 def _boxes(framed: Framed, demand: Demand, tol: float) -> tuple[Keys | None, Found]:
@@ -180,6 +198,43 @@ def _impossible(framed: Framed, demand: Demand, tol: float) -> ToleranceError:
     )
 
 
+def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, tol: float) -> Plan:
+    """One grid for every prefix in time."""
+    dim, m, n = len(framed.x), framed.x.shape[1], framed.y.shape[1]
+    if dim > 2:
+        raise OptionError(
+            got='method "grid" behind a mask in dimension 3',
+            need="dimension 1 or 2: the moments of all prefixes would be too many",
+            do='Use method="streaming".',
+        )
+    halves = tuple(
+        np.maximum(np.abs(points).max(1) * (1 + demand.margin) + fuzz, 1e-300)
+        for points, fuzz in zip((framed.x, framed.y), framed.fuzz, strict=True)
+    )
+    best = (np.inf, None, None)
+    for trial in TRIALS:
+        shape = shaped_by(trial, None, (*(half[None] for half in halves), np.array([m]), np.array([n])), demand)
+        on_axis = (shape.cells * shape.nodes)[0].astype(float)
+        work = 2 * (on_axis**2).sum() + 2 * demand.columns * on_axis.prod()
+        if np.isfinite(shape.seconds[0]) and work < best[0]:
+            best = work, shape, trial.kind
+    if best[1] is None or best[2] is None:
+        raise _impossible(framed, demand, tol)
+    cells, nodes = (tuple(map(int, counted[0])) for counted in (best[1].cells, best[1].nodes))
+    cuts = [Cut(np.zeros(dim), half, cells) for half in halves]
+    matrices = [
+        axis_matrix(cuts[0].centres(i), cuts[0].cell_half[i], cuts[1].centres(i), cuts[1].cell_half[i], p, best[2])
+        for i, p in enumerate(nodes)
+    ]
+    prefix, answers = make_prefix(times, kept, halves, (cells, nodes), matrices)
+    blocks = -(-n // BLOCK[dim])
+    certified = certificate_of(*cuts, nodes, best[2], BLOCK[dim] + 1, FOLD + -(-blocks // FOLD))
+    place = np.full(bucket(m), answers[0], np.int32)
+    place[:m] = answers
+    boxes = make_boxes([certified._replace(tilt=halves[0], r=halves[0])])
+    return Plan(framed.frame, boxes, (), None, None, on_device(place), on_device(np.zeros(bucket(m), np.int32)), prefix)
+
+
 def _assembled(
     framed: Framed, found: Found, keys: Keys | None, kept: np.ndarray | None, n: int, demand: Demand
 ) -> Plan:
@@ -196,10 +251,10 @@ def _assembled(
         own, first = [boxes[i] for i in members], len(order)
         order += members
         if kind is None:
-            direct, made, rows, owner = make_direct(own, first, framed.x, framed.y)
+            direct, made, rows, owner = make_direct(own, first, framed.x, framed.y, demand)
         else:
             group, made = make_group(own, first, framed.x, framed.y, demand)
-            groups.append(_with_rows(group, kept))
+            groups.append(_with_rows(group, user, kept))
             rows, owner = np.asarray(group.queries.index), np.asarray(group.queries.box)
         certified += made
         real = np.flatnonzero(rows.ravel() >= 0)
@@ -209,34 +264,33 @@ def _assembled(
     place[m:], of_query[m:] = place[0], of_query[0]
     numbers = make_boxes(certified)
     if direct is not None:
-        direct = _with_rows(direct, kept)
+        direct = _with_rows(direct, user, kept)
     return Plan(
         framed.frame,
         numbers,
         tuple(groups),
         direct,
-        None if keys is None else _cells(keys, found.kept[order], len(numbers.b), kept, n, demand.margin),
+        None if keys is None else _cells(keys, found.kept[order], len(numbers.b), kept, n, demand),
         on_device(place),
         on_device(of_query),
     )
 
 
-def _with_rows(part: Any, kept: np.ndarray | None) -> Any:
-    """Keys without mass were left out of planning: row numbers are those of the user again."""
-    if kept is None:
-        return part
-    import equinox as eqx
+def _with_rows(part: Any, queries: np.ndarray, keys: np.ndarray | None) -> Any:
+    """Planning orders queries and leaves out keys without mass: row numbers are those of the user again."""
+    sides = (lambda p: (p.queries.index, p.keys.index)) if isinstance(part, Group) else (lambda p: (p.queries, p.keys))
+    made = []
+    for index, rows in zip(map(np.asarray, sides(part)), (queries, keys), strict=True):
+        mapped = index if rows is None else np.where(index >= 0, rows[np.maximum(index, 0)], -1)
+        made.append(on_device(mapped.astype(np.int32)))
+    return eqx.tree_at(sides, part, tuple(made))
 
-    where = (lambda p: p.keys) if not hasattr(part, "matrices") else (lambda p: p.keys.index)
-    index = np.asarray(where(part))
-    return eqx.tree_at(where, part, on_device(np.where(index >= 0, kept[np.maximum(index, 0)], -1).astype(np.int32)))
 
-
-def _cells(keys: Keys, kept: np.ndarray, boxes: int, rows: Any, n: int, margin: float) -> Cells:
+def _cells(keys: Keys, kept: np.ndarray, boxes: int, rows: Any, n: int, demand: Demand) -> Cells:
     """Cells of keys, padded: cells that hold nothing, boxes like the first, keys without mass."""
     count = len(keys.log_mass)
     size = bucket(count)
-    wider = margin * (keys.cells.high - keys.cells.low) / 2
+    wider = demand.margin * (keys.cells.high - keys.cells.low) / 2 + demand.fuzz[1]
     low, high = (np.concatenate([e, np.repeat(e[:1], size - count, 0)]) for e in (keys.cells.low - wider, keys.cells.high + wider))
     full = np.ones((boxes, size), bool)
     full[: len(kept), :count] = kept

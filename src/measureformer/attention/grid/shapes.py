@@ -47,6 +47,8 @@ class Demand:
     columns: int
     margin: float
     costs: Costs
+    fuzz: tuple[Any, Any] = (0.0, 0.0)
+    """How far rounding can move queries and keys, per axis."""
 
     @property
     def interpolation(self) -> float:

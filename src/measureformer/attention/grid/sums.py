@@ -39,7 +39,7 @@ class Group(eqx.Module):
 
     queries: Side
     keys: Side
-    matrices: tuple[tuple[Float[Array, "boxes a b"], ...], ...]
+    matrices: tuple[tuple[Float[Array, "_ _ _"], ...], ...]
     """For every kind the matrices of all axes, of `chebyshev.axis_matrix`."""
     cells: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     """Of every kind, per axis; queries and keys have the same number."""
@@ -109,7 +109,8 @@ def _factors(t: Array, nodes: tuple[int, ...]) -> tuple[Array, Array | None]:
 def spread(group: Group, points: Points, boxes: Any, levels: Array) -> Array:
     """Moments of every cell of every box, (slots, nodes ···, r), of the columns with tilted weights."""
     side, dim = group.keys, points.place.shape[1]
-    data = jnp.concatenate([points.place, points.log_weights[:, None], points.columns], axis=1)
+    # columns apart: sums are linear in them, and JAX can transpose only what is linear throughout
+    data = jnp.concatenate([points.place, points.log_weights[:, None]], axis=1)
     r = points.columns.shape[1]
 
     @jax.checkpoint
@@ -119,7 +120,7 @@ def spread(group: Group, points: Points, boxes: Any, levels: Array) -> Array:
         place = rows[..., :dim]
         exponent = rows[..., dim] + jnp.sum((place - boxes.a[box][:, None]) * boxes.b[box][:, None], axis=-1)
         weight = jnp.where(index >= 0, jnp.exp(exponent - levels[box][:, None]), 0)
-        columns = jnp.swapaxes(rows[..., dim + 1 :] * weight[..., None], 1, 2)  # (chunks, r, points)
+        columns = jnp.swapaxes(points.columns[jnp.maximum(index, 0)] * weight[..., None], 1, 2)  # (chunks, r, points)
         t = jnp.moveaxis((place - centre[:, None]) * scale[:, None], -1, 0)
         left, last = _factors(t, group.nodes)
         right = columns if last is None else (last[:, :, None] * columns[:, None]).reshape(len(t[0]), -1, t.shape[-1])

@@ -206,7 +206,7 @@ def _chosen(
     boxes, kept, done = [], [], np.zeros(len(queries.number), bool)
     for one, whole in zip(priced, choices, strict=True):
         starts = np.searchsorted(one.level.of_cell, np.arange(len(whole) + 1))
-        for number in np.flatnonzero(whole):
+        for number in map(int, np.flatnonzero(whole)):
             cells = slice(starts[number], starts[number + 1])
             if not done[cells.start]:
                 done[cells] = True
