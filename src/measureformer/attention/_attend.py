@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.attention.blocks import LOGITS, Keys, Queries
-from measureformer.attention.grid import Grid, grid_attention
+from measureformer.attention.grid import Grid, grid_attention, grid_if_faster
 from measureformer.attention.rounding import rounding_bounds
 from measureformer.attention.sharded import Sharded, at_mesh_edge, chosen, ring_attention
 from measureformer.attention.streaming import Streaming, stream
@@ -69,6 +69,9 @@ def attend(
     linear in m and n; differentiable to any order in q, k, v and log_weights. Under a trace values are not checked, and
     a query that sees nothing gets zeros and −inf.
 
+    With method="grid", in dimension 1, 2 or 3, time is nearly linear too, and the error is at most `tol` (1e-9 if left
+    out). "auto" takes it only if a `tol` is given, where it is faster by the costs measured on this machine.
+
     >>> import numpy as np, measureformer as mf
     >>> out = mf.attend(np.zeros((1, 2)), np.eye(2), np.array([[1.0], [5.0]]), np.log([1.0, 3.0]))
     >>> out.values.round(12).tolist(), out.log_normalizer.round(4).tolist()
@@ -90,6 +93,8 @@ def attend(
     settings = _settings(method, arrays)
     if not is_traced(arrays):
         _check_values(*arrays)
+        if method == "auto" and tol is not None and isinstance(settings, Streaming):
+            settings = grid_if_faster(arrays[:4], times, tol) or settings
     if isinstance(settings, Grid):
         return Attended(*map(on_device, grid_attention(settings, arrays[:4], times, tol)))
     if is_traced(arrays):

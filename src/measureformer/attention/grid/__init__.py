@@ -2,5 +2,6 @@
 
 from measureformer.attention.grid._grid import Grid as Grid
 from measureformer.attention.grid._grid import grid_attention as grid_attention
+from measureformer.attention.grid._grid import grid_if_faster as grid_if_faster
 from measureformer.attention.grid.costs import Costs as Costs
 from measureformer.attention.grid.plan import Plan as Plan

@@ -11,12 +11,16 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.attention.grid.certificate import bounds
+from measureformer.attention.grid.costs import Costs
 from measureformer.attention.grid.plan import Plan, covers_framed, framed, scales_of, shares, sums
-from measureformer.attention.grid.planner import DEFAULT_TOL, make_plan
+from measureformer.attention.grid.planner import DEFAULT_TOL, cheaper_plan, make_plan
 from measureformer.attention.grid.sums import Points
 from measureformer.errors import OptionError, PlanError, ShapeError, ToleranceError, TracedError
 from measureformer.numerics.arrays import is_traced, needs_jax, on_device
 from measureformer.numerics.buckets import bucket, pad_axis, pad_log_weights
+
+LEAST = 0.2
+"""Seconds of streaming below which nothing else is considered."""
 
 TINY = float(np.finfo(np.float64).tiny)
 
@@ -96,13 +100,9 @@ def grid_attention(settings: Grid, arrays: Any, times: Any, tol: float | None) -
     q, k, v, log_weights = (np.asarray(a, np.float64) for a in arrays)
     plan = settings.plan
     if plan is None:
-        wanted = DEFAULT_TOL if tol is None else tol
-        massive = v[log_weights > -np.inf]
-        # values up to V from their centre are off by 2 V δ
-        spread = float(np.linalg.norm(np.ptp(massive, axis=0)))
-        wanted = min(wanted, 0.98 * wanted / max(spread, 1e-300))
+        wanted = _relative(DEFAULT_TOL if tol is None else tol, v[log_weights > -np.inf])
         pair = None if times is None else tuple(np.asarray(t, np.float64) for t in times)
-        plan = make_plan(q, k, log_weights, tol=min(wanted, 0.5), columns=1 + v.shape[1], times=pair)
+        plan = make_plan(q, k, log_weights, tol=wanted, columns=1 + v.shape[1], times=pair)
     rows, columns = bucket(len(q)), bucket(len(k))
     padded = pad_axis(q, rows, 0), pad_axis(k, columns, 0), pad_axis(v, columns, 0), pad_log_weights(log_weights, columns)
     with jax.ensure_compile_time_eval():
@@ -110,6 +110,31 @@ def grid_attention(settings: Grid, arrays: Any, times: Any, tol: float | None) -
     cut = [np.asarray(a)[: len(q)] for a in out]
     _refuse(cut, settings.plan is not None, tol)
     return _rounded(cut, dtype)
+
+
+def grid_if_faster(arrays: Any, times: Any, tol: float) -> Grid | None:
+    """What "auto" asks: the grid with a plan, if by the costs measured on this machine it beats streaming."""
+    q, k, v, _ = arrays
+    default = Costs()
+    # planning and compiling are not worth a moment's work, nor is calibration
+    if q.ndim > 2 or q.shape[-1] > 3 or default.pair * len(q) * len(k) < LEAST or not _float64():
+        return None
+    from measureformer.attention.grid.calibrate import calibrated
+
+    arrays = tuple(np.asarray(a, np.float64) for a in arrays)
+    pair = None if times is None else tuple(np.asarray(t, np.float64) for t in times)
+    plan = cheaper_plan(arrays, pair, _relative(tol, v), calibrated())
+    return None if plan is None else Grid(plan)
+
+
+def _relative(tol: float, v: Any) -> float:
+    """The tolerance of log Z with which values are within tol: those up to V from their centre are off by 2 V δ."""
+    spread = float(np.linalg.norm(np.ptp(np.asarray(v), axis=0)))
+    return min(tol, 0.98 * tol / max(spread, 1e-300), 0.5)
+
+
+def _float64() -> bool:
+    return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 
 
 def _rounded(cut: list[np.ndarray], dtype: Any) -> list[np.ndarray]:
@@ -129,7 +154,7 @@ def _check(settings: Grid, q: Any, times: Any) -> None:
             need="dimension 1, 2 or 3: a grid grows like a power of the dimension",
             do='Use method="streaming".',
         )
-    if jax.dtypes.canonicalize_dtype(np.float64) != np.float64:
+    if not _float64():
         raise ToleranceError(
             got='method "grid" without 64-bit arithmetic',
             need="float64, in which the certificate is proven",

@@ -66,14 +66,36 @@ def make_plan(
     framed = in_frame(q, k if len(kept) == len(k) else k[kept], lw[kept])
     demand = _demand(framed, q, tol, columns, margin, Costs() if costs is None else costs)
     if times is not None:
-        return causal_plan(framed, demand, times, kept, tol)
-    keys, found = _boxes(framed, demand, tol)
-    if keys is not None:
-        # boxes refer to rows in the order of the cells: what is side by side in space is so in memory
-        kept, framed = kept[keys.cells.order], _reordered(framed, keys.cells.order, found.queries)
-    elif len(kept) == len(k):
-        kept = None
-    return _assembled(framed, found, keys, kept, len(k), demand)
+        return causal_plan(framed, demand, times, kept, tol)[0]
+    return _planned(framed, demand, kept, len(k), *_boxes(framed, demand, tol))
+
+
+def cheaper_plan(arrays: Any, times: Any, tol: float, costs: Costs) -> Plan | None:
+    """The plan with which the grid takes less time than streaming, by what things cost here; None if there is none."""
+    q, k, v, log_weights = arrays
+    pairs = float(len(q)) * len(k)
+    streaming = costs.pair * pairs if times is None else costs.masked_pair * pairs / 2
+    if streaming < WORTH or not 1 <= q.shape[1] <= 3 - (times is not None):
+        return None
+    kept = np.flatnonzero(log_weights > -np.inf)
+    framed = in_frame(q, k if len(kept) == len(k) else k[kept], log_weights[kept])
+    demand = _demand(framed, q, tol, 1 + v.shape[1], 0.0, costs)
+    try:
+        if times is not None:
+            plan, seconds = causal_plan(framed, demand, times, kept, tol)
+            return plan if seconds < streaming else None
+        keys, found = _boxes(framed, demand, tol)
+    except ToleranceError:
+        return None
+    return _planned(framed, demand, kept, len(k), keys, found) if found.seconds < 0.8 * streaming else None
+
+
+def _planned(framed: Framed, demand: Demand, kept: np.ndarray, n: int, keys: Keys | None, found: Found) -> Plan:
+    if keys is None:
+        return _assembled(framed, found, None, kept if len(kept) < n else None, n, demand)
+    # boxes refer to rows in the order of the cells: what is side by side in space is so in memory
+    kept, framed = kept[keys.cells.order], _reordered(framed, keys.cells.order, found.queries)
+    return _assembled(framed, found, keys, kept, n, demand)
 
 
 def plan_of_shape(q: Any, k: Any, log_weights: Any, cells: tuple[int, ...], nodes: tuple[int, ...]) -> Plan:
@@ -198,8 +220,8 @@ def _impossible(framed: Framed, demand: Demand, tol: float) -> ToleranceError:
     )
 
 
-def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, tol: float) -> Plan:
-    """One grid for every prefix in time."""
+def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, tol: float) -> tuple[Plan, float]:
+    """One grid for every prefix in time, and how many seconds it will take."""
     dim, m, n = len(framed.x), framed.x.shape[1], framed.y.shape[1]
     if dim > 2:
         raise OptionError(
@@ -232,7 +254,10 @@ def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, to
     place = np.full(bucket(m), answers[0], np.int32)
     place[:m] = answers
     boxes = make_boxes([certified._replace(tilt=halves[0], r=halves[0])])
-    return Plan(framed.frame, boxes, (), None, None, on_device(place), on_device(np.zeros(bucket(m), np.int32)), prefix)
+    of_query = np.zeros(bucket(m), np.int32)
+    plan = Plan(framed.frame, boxes, (), None, None, on_device(place), on_device(of_query), prefix)
+    costs = demand.costs
+    return plan, (m + n) * (costs.point + costs.product * best[0] / 2 + costs.masked_pair * BLOCK[dim] / 2)
 
 
 def _assembled(
