@@ -23,7 +23,14 @@ def test_costs_survive_a_round_trip_and_nothing_else_is_believed(tmp_path: Path)
     assert costs.stored(path) == Costs(pair=2.5e-9)
     assert [p.name for p in path.parent.iterdir()] == ["costs.json"]
     whole = asdict(Costs())
-    for broken in ("", "{", "[]", json.dumps({**whole, "pair": -1.0}), json.dumps({**whole, "pair": "x"}), '{"pair": 1}'):
+    for broken in (
+        "",
+        "{",
+        "[]",
+        json.dumps({**whole, "pair": -1.0}),
+        json.dumps({**whole, "pair": "x"}),
+        '{"pair": 1}',
+    ):
         path.write_text(broken)
         assert costs.stored(path) is None
 

@@ -104,7 +104,12 @@ def grid_attention(settings: Grid, arrays: Any, times: Any, tol: float | None) -
         pair = None if times is None else tuple(np.asarray(t, np.float64) for t in times)
         plan = make_plan(q, k, log_weights, tol=wanted, columns=1 + v.shape[1], times=pair)
     rows, columns = bucket(len(q)), bucket(len(k))
-    padded = pad_axis(q, rows, 0), pad_axis(k, columns, 0), pad_axis(v, columns, 0), pad_log_weights(log_weights, columns)
+    padded = (
+        pad_axis(q, rows, 0),
+        pad_axis(k, columns, 0),
+        pad_axis(v, columns, 0),
+        pad_log_weights(log_weights, columns),
+    )
     with jax.ensure_compile_time_eval():
         out = on_grid(plan, *map(on_device, padded), settings.plan is None)
     cut = [np.asarray(a)[: len(q)] for a in out]
@@ -144,7 +149,9 @@ def _rounded(cut: list[np.ndarray], dtype: Any) -> list[np.ndarray]:
     unit = float(np.finfo(dtype).eps)
     values, error, log_z, log_error = cut
     error = error + unit * np.linalg.norm(values, axis=1)
-    return [a.astype(dtype) for a in (values, error * (1 + unit), log_z, (log_error + unit * np.abs(log_z)) * (1 + unit))]
+    return [
+        a.astype(dtype) for a in (values, error * (1 + unit), log_z, (log_error + unit * np.abs(log_z)) * (1 + unit))
+    ]
 
 
 def _check(settings: Grid, q: Any, times: Any) -> None:
@@ -167,9 +174,7 @@ def _check(settings: Grid, q: Any, times: Any) -> None:
             do="Make a plan with Plan.make(q, k, times=times).",
         )
     if settings.plan is not None and q.ndim > 2:
-        raise ShapeError(
-            got=f"one plan for queries of shape {q.shape}", need="(m, k)", do="Make a plan for each head."
-        )
+        raise ShapeError(got=f"one plan for queries of shape {q.shape}", need="(m, k)", do="Make a plan for each head.")
 
 
 def _same_times(plan: Plan, times: Any) -> bool:

@@ -121,9 +121,7 @@ def certificate_of(of_q: Cut, of_k: Cut, nodes: tuple[int, ...], kind: Any, chun
     )
 
 
-def _side(
-    points: np.ndarray, rows: list[Any], cuts: list[Cut], first: int, slots: np.ndarray
-) -> tuple[Side, int, int]:
+def _side(points: np.ndarray, rows: list[Any], cuts: list[Cut], first: int, slots: np.ndarray) -> tuple[Side, int, int]:
     """The points of all boxes in chunks, the most chunks and runs that are added up, and the size of a chunk."""
     numbered = []
     for own, cut in zip(rows, cuts, strict=True):
@@ -146,7 +144,9 @@ def _side(
         runs, fullest = runs + len(made.cell_of_run), max(fullest, made.fullest)
     whole = {name: np.concatenate(arrays) for name, arrays in parts.items()}
     size = bucket(len(whole["index"]))
-    padded = {name: _filled(array, bucket(len(array)) if name == "slots" else size, name) for name, array in whole.items()}
+    padded = {
+        name: _filled(array, bucket(len(array)) if name == "slots" else size, name) for name, array in whole.items()
+    }
     side = Side(*(on_device(padded[n]) for n in ("index", "slot", "run", "slots", "box", "centre", "scale")))
     return side, fullest, chunk
 
@@ -191,4 +191,6 @@ def make_boxes(certified: list[Certified]) -> Boxes:
     """All certificates as arrays, filled up with copies of the first."""
     size = int(ladder(len(certified)))
     rows = certified + [certified[0]] * (size - len(certified))
-    return Boxes(*(on_device(np.stack([np.asarray(getattr(c, name), float) for c in rows])) for name in Certified._fields))
+    return Boxes(
+        *(on_device(np.stack([np.asarray(getattr(c, name), float) for c in rows])) for name in Certified._fields)
+    )

@@ -132,7 +132,11 @@ def on_prefix(prefix: Prefix, level: Array, x: Array, points: Points) -> Array:
 
 
 def make_prefix(
-    times: tuple[np.ndarray, np.ndarray], kept: np.ndarray, halves: tuple[np.ndarray, np.ndarray], shape: Any, matrices: Any
+    times: tuple[np.ndarray, np.ndarray],
+    kept: np.ndarray,
+    halves: tuple[np.ndarray, np.ndarray],
+    shape: Any,
+    matrices: Any,
 ) -> tuple[Prefix, np.ndarray]:
     """The prefix for these times, and where each query's answer is."""
     made = in_time(*times, kept, BLOCK[len(halves[0])])

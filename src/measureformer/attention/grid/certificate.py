@@ -85,9 +85,7 @@ def argument(xp: Any, scales: Scales, tilt: Any, reach: Any, sigma: Any, residua
     return SLACK * (UNIT * (count + 2 * (dim + 3) * scales.turning + 3 * sigma) + residual)
 
 
-def bounds(
-    delta: Array, log_z: Array, parts: Array, values: tuple[Array, Array, Array]
-) -> tuple[Array, Array]:
+def bounds(delta: Array, log_z: Array, parts: Array, values: tuple[Array, Array, Array]) -> tuple[Array, Array]:
     """Theorem 2, with the rounding of the last steps: bounds for values and log-normaliser, per query.
 
     `parts` is the sum of the absolute values of what log Z is added up from; `values` are computed out − v_0 in norm,

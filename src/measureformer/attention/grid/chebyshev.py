@@ -82,7 +82,9 @@ def axis_matrix(x: np.ndarray, rho: Any, y: np.ndarray, h: Any, p: int, kind: An
     # relative to the centres of both cells, where exponents are small and so are the roundings of their arguments
     along_x, along_y = np.multiply.outer(y * rho, at_roots), np.multiply.outer(x * h, at_roots)  # (J, a), (I, b)
     across = rho * h * np.multiply.outer(at_roots, at_roots)
-    values = np.exp(along_x.T[:, None, :, None] + (along_y[None, :, None, :] + across[:, None, None, :]))  # (a, I, J, b)
+    values = np.exp(
+        along_x.T[:, None, :, None] + (along_y[None, :, None, :] + across[:, None, None, :])
+    )  # (a, I, J, b)
     made = (to_coefficients @ values.reshape(p, -1)).reshape(-1, p) @ to_coefficients.T
     made = made.reshape(p, len(x), len(y), p)
     made *= np.exp(np.multiply.outer(x.astype(np.longdouble), y.astype(np.longdouble))).astype(kind)[None, :, :, None]

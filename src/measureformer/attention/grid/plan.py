@@ -177,7 +177,9 @@ def moments_of(cells: Cells, place: Array, log_weights: Array) -> Moments:
     sums = jax.ops.segment_sum(columns, cells.of_key, count)
     mass = sums[:, 0]
     mean = sums[:, 1:] / jnp.where(mass > 0, mass, 1)[:, None]
-    return Moments(jnp.where(mass > 0, jnp.log(jnp.where(mass > 0, mass, 1)) + top, -jnp.inf), mean, cells.low, cells.high)
+    return Moments(
+        jnp.where(mass > 0, jnp.log(jnp.where(mass > 0, mass, 1)) + top, -jnp.inf), mean, cells.low, cells.high
+    )
 
 
 def shares(plan: Plan, scales: Scales, place: Array, log_weights: Array) -> tuple[Array, Array]:
@@ -192,7 +194,9 @@ def shares(plan: Plan, scales: Scales, place: Array, log_weights: Array) -> tupl
     moments = moments_of(plan.cells, place, log_weights)
     ends = jnp.zeros_like(plan.cells.kept, dtype=place.dtype)
     for i in range(place.shape[1]):
-        one, other = (boxes.b[:, i, None] * (end[None, :, i] - boxes.a[:, i, None]) for end in (moments.low, moments.high))
+        one, other = (
+            boxes.b[:, i, None] * (end[None, :, i] - boxes.a[:, i, None]) for end in (moments.low, moments.high)
+        )
         ends = ends + jnp.maximum(one, other)
     level = jnp.max(jnp.where(plan.cells.kept, moments.log_mass[None, :] + ends, -jnp.inf), axis=1)
     dropped = jnp.exp(log_dropped(moments, boxes.middle, boxes.r, plan.cells.kept))

@@ -187,7 +187,9 @@ def _demand(framed: Framed, q: np.ndarray, tol: float, columns: int, margin: flo
     delta = -np.expm1(-0.97 * (tol - 1.02 * UNIT * (EXP + 10) * parts))
     reach = np.abs(framed.y).max(1)
     # of one box around everything, whose centre is 0; boxes that are tilted have a little more
-    relative = float(argument(np, scales, np.zeros_like(reach)[None], reach[None], np.array([4.0]), framed.frame.residual)[0])
+    relative = float(
+        argument(np, scales, np.zeros_like(reach)[None], reach[None], np.array([4.0]), framed.frame.residual)[0]
+    )
     return Demand(float(delta), relative, columns, margin, costs, framed.fuzz)
 
 
@@ -316,7 +318,10 @@ def _cells(keys: Keys, kept: np.ndarray, boxes: int, rows: Any, n: int, demand: 
     count = len(keys.log_mass)
     size = bucket(count)
     wider = demand.margin * (keys.cells.high - keys.cells.low) / 2 + demand.fuzz[1]
-    low, high = (np.concatenate([e, np.repeat(e[:1], size - count, 0)]) for e in (keys.cells.low - wider, keys.cells.high + wider))
+    low, high = (
+        np.concatenate([e, np.repeat(e[:1], size - count, 0)])
+        for e in (keys.cells.low - wider, keys.cells.high + wider)
+    )
     full = np.ones((boxes, size), bool)
     full[: len(kept), :count] = kept
     full[len(kept) :] = full[0]

@@ -87,7 +87,9 @@ def summary(points: np.ndarray, cut: Cut) -> Summary:
     order, counts = ordered(cell_numbers(points, cut), total)
     number = np.flatnonzero(counts)
     start = np.concatenate([[0], np.cumsum(counts[number])])
-    low, high = (np.stack([f.reduceat(axis[order], start[:-1]) for axis in points], 1) for f in (np.minimum, np.maximum))
+    low, high = (
+        np.stack([f.reduceat(axis[order], start[:-1]) for axis in points], 1) for f in (np.minimum, np.maximum)
+    )
     return Summary(number, counts[number], low, high, order, start)
 
 
@@ -180,7 +182,9 @@ def _in_tree_order(x: np.ndarray, axes: list[int]) -> tuple[Summary, np.ndarray]
     # rows of the queries, cell after cell in the new order
     pieces = [fine.order[fine.start[i] : fine.start[i + 1]] for i in by_code]
     start = np.concatenate([[0], np.cumsum(fine.count[by_code])])
-    moved = Summary(fine.number[by_code], fine.count[by_code], fine.low[by_code], fine.high[by_code], np.concatenate(pieces), start)
+    moved = Summary(
+        fine.number[by_code], fine.count[by_code], fine.low[by_code], fine.high[by_code], np.concatenate(pieces), start
+    )
     return moved, code[by_code]
 
 
