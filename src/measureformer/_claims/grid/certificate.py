@@ -37,7 +37,7 @@ def _exact(q: np.ndarray, k: np.ndarray, v: np.ndarray, log_weights: np.ndarray)
 
 @lru_cache(maxsize=2)
 def _found(entropy: int, config: Config) -> dict[str, np.ndarray]:
-    """For each range of radii and problem: worst error over bound of values and of log Z, and of log Z without rounding terms."""
+    """Worst errors over their bounds for each problem: values, log Z, and log Z by a bound without rounding terms."""
     rng, found = np.random.default_rng(entropy), {}
     for name, radii in RADII.items():
         rows = []

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def _sizes(config: Config, smallest: int) -> list[int]:
 
 
 @lru_cache(maxsize=4)
-def _measured(entropy: int, config: Config, method: str) -> np.ndarray:
+def _measured(entropy: int, config: Config, method: Literal["grid", "streaming"]) -> np.ndarray:
     rng, found = np.random.default_rng(entropy), []
     for n in _sizes(config, config.smallest if method == "grid" else config.streamed):
         x, v = rng.uniform(-1.5, 1.5, (n, 1)), rng.uniform(-0.5, 0.5, (n, 1))
@@ -59,7 +59,7 @@ def _checks(seconds: np.ndarray, config: Config) -> tuple[Check, ...]:
 
 def _run(key: Any, config: Config) -> Outcome:
     entropy = int(generator(key).integers(2**32))
-    found = {method: _measured(entropy, config, method) for method in ("grid", "streaming")}
+    found = {"grid": _measured(entropy, config, "grid"), "streaming": _measured(entropy, config, "streaming")}
     starts = {"grid": config.smallest, "streaming": config.streamed}
     names = {"grid": "grid, planning included", "streaming": "control: streaming"}
     figure = Figure(

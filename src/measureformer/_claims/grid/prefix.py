@@ -26,7 +26,7 @@ class Config:
 
 @lru_cache(maxsize=2)
 def _found(entropy: int, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Times, and the error of log Z against masked sums in long double: of what is seen, and of what is strictly before."""
+    """Times, and errors of log Z against sums in long double: over what is seen, and over what stands before."""
     rng, n = np.random.default_rng(entropy), config.blocks * BLOCK[1] + 5
     times = np.sort(rng.integers(1, n // config.ties, n)).astype(float)
     times[0] = 0

@@ -94,8 +94,8 @@ claim = Claim(
     name="greengard-1991-relative-error",
     title="A relative error for every query",
     statement=(
-        "Real exponentials are interpolated with a relative error, so log Z(q) is within the tolerance for all queries, "
-        "also for those whose normaliser is e^{100} times smaller than that of others."
+        "Real exponentials are interpolated with a relative error, so log Z(q) is within the tolerance for all "
+        "queries, also for those whose normaliser is e^{100} times smaller than that of others."
     ),
     hypotheses=("positive weights", "dimension at most 3"),
     reference="greengard1991, Section 2",

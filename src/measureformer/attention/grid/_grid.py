@@ -53,7 +53,7 @@ def on_grid(
 
 @eqx.filter_jit
 def _prepared(plan: Plan, q: Array, k: Array, v: Array, log_weights: Array) -> Any:
-    """Queries, keys and columns in the frame of the plan, levels, and δ per box with what was subtracted from values."""
+    """Queries, keys and columns in the frame of the plan, levels, and δ per box with what values are relative to."""
     x, y = framed(plan, q, k)
     # the logit is ⟨q−c, k−c'⟩ + ⟨c, k−c'⟩ + ⟨q, c'⟩: the second goes into the weights, the third into log Z
     tilted = log_weights + jnp.sum((k - plan.frame.key_centre) * plan.frame.query_centre, axis=1)
@@ -89,7 +89,7 @@ def _finished(
 
 
 def grid_attention(settings: Grid, arrays: Any, times: Any, tol: float | None) -> list[Any]:
-    """What `attend` does with `method="grid"`: plan if need be, pad, run the compiled program, cut; refuse above tol."""
+    """What `attend` does with `method="grid"`: plan if need be, pad, run the program, cut; refuse above tol."""
     q, k, v, log_weights = arrays
     _check(settings, q, times)
     dtype = q.dtype
@@ -111,7 +111,7 @@ def grid_attention(settings: Grid, arrays: Any, times: Any, tol: float | None) -
         pad_log_weights(log_weights, columns),
     )
     with jax.ensure_compile_time_eval():
-        out = on_grid(plan, *map(on_device, padded), settings.plan is None)
+        out = on_grid(plan, *map(on_device, padded), fresh=settings.plan is None)
     cut = [np.asarray(a)[: len(q)] for a in out]
     _refuse(cut, settings.plan is not None, tol)
     return _rounded(cut, dtype)

@@ -24,8 +24,8 @@ class Box(NamedTuple):
 
     queries: np.ndarray | None
     keys: np.ndarray | None
-    cells: tuple[int, ...] | None
-    nodes: tuple[int, ...] | None
+    cells: tuple[int, ...] = ()
+    nodes: tuple[int, ...] = ()
 
 
 class Certified(NamedTuple):
@@ -52,10 +52,9 @@ def make_group(
 ) -> tuple[Group, list[Certified]]:
     """The group of boxes with equal nodes, sorted by their cells, and their certificates."""
     nodes = boxes[0].nodes
-    assert nodes is not None  # the caller's division into direct boxes and others
-    pairs = [
+    pairs: list[Any] = [
         tuple(
-            Cut(*bounding(taken(points, rows)), box.cells or (), demand.margin, fuzz)
+            Cut(*bounding(taken(points, rows)), box.cells, demand.margin, fuzz)
             for points, rows, fuzz in ((x, box.queries, demand.fuzz[0]), (y, box.keys, demand.fuzz[1]))
         )
         for box in boxes
@@ -71,7 +70,7 @@ def make_group(
     precision = _precision(pairs, nodes, demand, chunk, fullest)
     matrices = tuple(_matrices([pairs[i] for i in own], nodes, precision) for own in members)
     group = Group(queries, keys, matrices, tuple(kinds), nodes)
-    return group, [certificate_of(*pair, nodes, precision, chunk, fullest) for pair in pairs]
+    return group, [certificate_of(pair, nodes, precision, chunk, fullest) for pair in pairs]
 
 
 def _matrices(pairs: list[Any], nodes: tuple[int, ...], precision: Any) -> tuple[Any, ...]:
@@ -89,7 +88,7 @@ def _matrices(pairs: list[Any], nodes: tuple[int, ...], precision: Any) -> tuple
 
 def _precision(pairs: list[Any], nodes: tuple[int, ...], demand: Demand, chunk: int, runs: int) -> Any:
     """Matrices in double if that certifies enough, else in long double, which is slow."""
-    rounded = max(certificate_of(*pair, nodes, np.float64, chunk, runs).rounding for pair in pairs)
+    rounded = max(certificate_of(pair, nodes, np.float64, chunk, runs).rounding for pair in pairs)
     return np.float64 if rounded <= demand.rounding else np.longdouble
 
 
@@ -98,12 +97,13 @@ def _amplified(of_q: Cut, of_k: Cut) -> tuple[float, np.ndarray]:
     return float(amplification(np, r, s, rho, h)), r * s
 
 
-def certificate_of(of_q: Cut, of_k: Cut, nodes: tuple[int, ...], kind: Any, chunk: int, runs: int) -> Certified:
+def certificate_of(pair: tuple[Cut, Cut], nodes: tuple[int, ...], kind: Any, chunk: int, runs: int) -> Certified:
+    of_q, of_k = pair
     r, s, rho, h = of_q.extent, of_k.extent, of_q.cell_half, of_k.cell_half
     of_queries, of_keys = s * rho, r * h
     amplified, extents = _amplified(of_q, of_k)
     eta = [both_sides(p, float(sq), float(sk)) for p, sq, sk in zip(nodes, of_queries, of_keys, strict=True)]
-    on_axis = sum(c * p for c, p in zip(of_k.count, nodes, strict=True))
+    on_axis = sum(c * p for c, p in zip(of_k.counts, nodes, strict=True))
     sigma = float((of_queries + of_keys).sum())
     count = counting(chunk, runs, on_axis, sum(nodes), len(nodes), sigma)
     matrices = float(sum(matrix_error(p, c, kind) for p, c in zip(nodes, of_queries + of_keys, strict=True)))
@@ -125,16 +125,16 @@ def _side(points: np.ndarray, rows: list[Any], cuts: list[Cut], first: int, slot
     """The points of all boxes in chunks, the most chunks and runs that are added up, and the size of a chunk."""
     numbered = []
     for own, cut in zip(rows, cuts, strict=True):
-        order, counts = ordered(cell_numbers(taken(points, own), cut), int(np.prod(cut.count)))
+        order, counts = ordered(cell_numbers(taken(points, own), cut), int(np.prod(cut.counts)))
         numbered.append((order if own is None else own[order], counts))
     chunk = chunk_size(sum(len(order) for order, _ in numbered), sum(len(counts) for _, counts in numbered))
     parts: dict[str, list[np.ndarray]] = {n: [] for n in ("index", "slot", "run", "slots", "box", "centre", "scale")}
     runs, fullest = 0, 0
     for i, ((order, counts), cut) in enumerate(zip(numbered, cuts, strict=True)):
         made = chunked(order, counts, chunk)
-        where = np.unravel_index(made.cell, cut.count)
+        where = np.unravel_index(made.cell, cut.counts)
         centre = np.stack([cut.centres(axis)[w] for axis, w in enumerate(where)], axis=1) + cut.centre
-        parts["index"].append(made.index)
+        parts["index"].append(made.rows)
         parts["slot"].append(made.cell + slots[i])
         parts["run"].append(made.run + runs)
         parts["slots"].append(made.cell_of_run + slots[i])
@@ -174,16 +174,16 @@ def make_direct(
     owner = np.zeros(count, np.int32)
     for i, (queries, keys, number) in enumerate(pieces):
         index[0][i, : len(queries)], index[1][i, : len(keys)], owner[i] = queries, keys, number
-    certified = [_direct_certified(box, x, y, demand) for box in boxes]
-    return Direct(on_device(index[0]), on_device(index[1])), certified, index[0], owner
+    reach = np.abs(y).max(axis=1) * (1 + demand.margin) + demand.fuzz[1]
+    certified = [_direct_certified(box, x, y.shape[1], reach, demand) for box in boxes]
+    return Direct(on_device(index[0]), on_device(index[1]), on_device(reach)), certified, index[0], owner
 
 
-def _direct_certified(box: Box, x: np.ndarray, y: np.ndarray, demand: Demand) -> Certified:
+def _direct_certified(box: Box, x: np.ndarray, n: int, reach: np.ndarray, demand: Demand) -> Certified:
     centre, half = bounding(taken(x, box.queries))
     half = half * (1 + demand.margin) + demand.fuzz[0]
-    keys = taken(y, box.keys)
-    zero, reach = np.zeros_like(centre), np.abs(keys).max(axis=1) * (1 + demand.margin) + demand.fuzz[1]
-    count = 1.01 * UNIT * (keys.shape[1] + 2 * len(centre) + 12)
+    zero = np.zeros_like(centre)
+    count = 1.01 * UNIT * ((n if box.keys is None else len(box.keys)) + 2 * len(centre) + 12)
     return Certified(zero, zero, centre, half, np.abs(centre) + half, reach, 0.0, count, 0.0, 4.0)
 
 

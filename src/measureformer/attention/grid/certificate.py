@@ -13,8 +13,8 @@ Theorem 2   Let computed sums belong to kernels K(1 + θ_j), |θ_j| ≤ δ_1, on
                 |log Z~ − log Z| ≤ −log(1 − δ),    |out~ − out| ≤ δ/(1 − δ) · (V + |out − v_0|).
 Proof       With θ_j = −1 on what was left out, N~ − (out − v_0) Z~ = Σ π_j θ_j (v_j − out) Z + rounding, and
             |v_j − out| ≤ V + |out − v_0|, which also bounds the rounding. Divide by Z~ ≥ (1 − δ) Z.
-Lemma 3     For every q:  Z(q) ≥ Σ_c A_c e^{⟨q,m_c⟩} =: Z'(q) ≥ Z'(b) e^{⟨q−b,g⟩}, where A_c and m_c are mass and mean of
-            the keys in cell c, and g is the mean of the m_c with weights A_c e^{⟨b,m_c⟩}.
+Lemma 3     For every q:  Z(q) ≥ Σ_c A_c e^{⟨q,m_c⟩} =: Z'(q) ≥ Z'(b) e^{⟨q−b,g⟩}, where A_c and m_c are mass and mean
+            of the keys in cell c, and g is the mean of the m_c with weights A_c e^{⟨b,m_c⟩}.
 Proof       Jensen in every cell; log Z' is convex with gradient g at b.
 Theorem 3   For q in the box, |q_i − b_i| ≤ r_i, the keys of a cell have at most the share
                 A_c / Z'(b) · exp Σ_i max over the two ends k_i of the cell of (b_i k_i + r_i |k_i − g_i|).

@@ -1,7 +1,7 @@
 """Which point lies in which cell, and rows of points of one cell side by side: made on the host, in NumPy.
 
-Points are sorted by cell with a radix sort of 8- or 16-bit numbers, and every cell is filled up to whole chunks, so that
-sums over cells become products of small matrices of one shape.
+Points are sorted by cell with a radix sort of 8- or 16-bit numbers, and every cell is filled up to whole chunks, so
+that sums over cells become products of small matrices of one shape.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ OVERLAP = 1 + 1e-9
 
 
 class Cut(NamedTuple):
-    """An axis-parallel box cut into equal cells, `count` of them along each axis."""
+    """An axis-parallel box cut into equal cells, `counts` of them along each axis."""
 
     centre: np.ndarray
     half: np.ndarray
-    count: tuple[int, ...]
+    counts: tuple[int, ...]
     margin: float = 0.0
     """By which part of its half-width a cell reaches beyond what is now in it."""
     fuzz: Any = 0.0
@@ -30,23 +30,23 @@ class Cut(NamedTuple):
 
     @property
     def cell_half(self) -> np.ndarray:
-        return self.half / np.array(self.count) * (OVERLAP * (1 + self.margin)) + self.fuzz
+        return self.half / np.array(self.counts) * (OVERLAP * (1 + self.margin)) + self.fuzz
 
     @property
     def extent(self) -> np.ndarray:
         """Half-widths of the union of all cells."""
-        return self.half * (1 - 1 / np.array(self.count)) + self.cell_half
+        return self.half * (1 - 1 / np.array(self.counts)) + self.cell_half
 
     def centres(self, axis: int) -> np.ndarray:
         """Centres of the cells along one axis, relative to the centre of the box."""
-        count = self.count[axis]
+        count = self.counts[axis]
         return (2 * np.arange(count) + 1 - count) * (self.half[axis] / count)
 
 
 class Rows(NamedTuple):
     """Chunks of points: row numbers (−1 where there is none), the run of each chunk, the cell of each run."""
 
-    index: np.ndarray
+    rows: np.ndarray
     run: np.ndarray
     cell_of_run: np.ndarray
     cell: np.ndarray
@@ -63,10 +63,10 @@ def bounding(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def cell_numbers(points: np.ndarray, cut: Cut) -> np.ndarray:
     """The number of the cell of every point in columns, in the smallest unsigned type that holds all."""
-    total = int(np.prod(cut.count))
+    total = int(np.prod(cut.counts))
     kind = np.uint8 if total <= 1 << 8 else np.uint16 if total <= 1 << 16 else np.uint32
     numbers = np.zeros(points.shape[1], kind)
-    for i, count in enumerate(cut.count):
+    for i, count in enumerate(cut.counts):
         if count == 1:
             continue
         numbers *= kind(count)

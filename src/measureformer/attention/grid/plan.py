@@ -110,7 +110,7 @@ class Plan(eqx.Module):
         return make_plan(q, k, log_weights, **options)
 
     def covers(self, q: Any, k: Any) -> Bool[Array, ""]:
-        """Whether every point is still in its cell, so that the certificates hold. Compiled, and works under a trace."""
+        """Whether every point is still in its cell, so that the certificates hold. Compiled; works under a trace."""
         return _covers(self, *self.filled(floats(q, "q"), floats(k, "k")))
 
     def filled(self, q: Any, k: Any) -> tuple[Any, Any]:
@@ -137,8 +137,10 @@ def covers_framed(plan: Plan, x: Array, y: Array) -> Bool[Array, ""]:
     boxes = plan.boxes
     offset = jnp.abs(x - boxes.middle[plan.box_of_query]) <= boxes.r[plan.box_of_query]
     found &= jnp.all(offset)
-    if plan.prefix is not None:
-        found &= jnp.all(jnp.abs(y) <= plan.prefix.key_half)
+    summed = [] if plan.prefix is None else [(plan.prefix.keys, plan.prefix.key_half)]
+    summed += [] if plan.direct is None else [(plan.direct.keys, plan.direct.reach)]
+    for part, reach in summed:
+        found &= jnp.all((jnp.abs(y[jnp.maximum(part, 0)]) <= reach) | (part < 0)[..., None])
     if plan.cells is not None:
         own = plan.cells.of_key
         within = (plan.cells.low[own] <= y) & (y <= plan.cells.high[own])

@@ -202,7 +202,7 @@ def _boxes(framed: Framed, demand: Demand, tol: float) -> tuple[Keys | None, Fou
     if demand.delta <= demand.argument:
         raise _impossible(framed, demand, tol)
     shape = (tuple(map(int, one.cells[0])), tuple(map(int, one.nodes[0])))
-    whole = Box(None, None, *shape) if one.seconds[0] <= direct else Box(None, None, None, None)
+    whole = Box(None, None, *shape) if one.seconds[0] <= direct else Box(None, None)
     single = Found(min(one.seconds[0], direct), [whole], np.ones((1, 0), bool), np.arange(m))
     if single.seconds <= WORTH or (np.isfinite(one.seconds[0]) and (r * s).sum() <= 4 * len(r)):
         return None, single
@@ -252,7 +252,7 @@ def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, to
     ]
     prefix, answers = make_prefix(times, kept, halves, (cells, nodes), matrices)
     blocks = -(-n // BLOCK[dim])
-    certified = certificate_of(*cuts, nodes, best[2], BLOCK[dim] + 1, FOLD + -(-blocks // FOLD))
+    certified = certificate_of((cuts[0], cuts[1]), nodes, best[2], BLOCK[dim] + 1, FOLD + -(-blocks // FOLD))
     place = np.full(bucket(m), answers[0], np.int32)
     place[:m] = answers
     boxes = make_boxes([certified._replace(tilt=halves[0], r=halves[0])])
@@ -273,11 +273,11 @@ def _assembled(
     m = framed.x.shape[1]
     place, of_query, offset = np.zeros(bucket(m), np.int32), np.zeros(bucket(m), np.int32), 0
     # direct boxes last
-    for kind in sorted(kinds, key=lambda kind: (kind is None, kind)):
-        members = sorted(kinds[kind], key=lambda i: boxes[i].cells or ())
+    for kind in sorted(kinds, key=lambda kind: (kind == (), kind)):
+        members = sorted(kinds[kind], key=lambda i: boxes[i].cells)
         own, first = [boxes[i] for i in members], len(order)
         order += members
-        if kind is None:
+        if kind == ():
             direct, made, rows, owner = make_direct(own, first, framed.x, framed.y, demand)
         else:
             group, made = make_group(own, first, framed.x, framed.y, demand)
@@ -327,5 +327,5 @@ def _cells(keys: Keys, kept: np.ndarray, boxes: int, rows: Any, n: int, demand: 
     full[len(kept) :] = full[0]
     # a number beyond all cells: no mass, in no cell
     of_key = np.full(bucket(n), size, np.int32)
-    of_key[rows] = np.repeat(np.arange(count), keys.cells.count)
+    of_key[rows] = np.repeat(np.arange(count), keys.cells.sizes)
     return Cells(on_device(of_key), on_device(low), on_device(high), on_device(full))

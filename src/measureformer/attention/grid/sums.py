@@ -55,6 +55,8 @@ class Direct(eqx.Module):
 
     queries: Int[Array, "boxes q"]
     keys: Int[Array, "boxes k"]
+    reach: Float[Array, " d"]
+    """Largest coordinates of keys, which the rounding of logits grows with."""
 
 
 class Points(eqx.Module):
@@ -115,7 +117,7 @@ def spread(group: Group, points: Points, boxes: Any, levels: Array) -> Array:
 
     @jax.checkpoint
     def block(parts: Any) -> Array:
-        index, slot, box, centre, scale = parts
+        index, _, box, centre, scale = parts
         rows = data[jnp.maximum(index, 0)]
         place = rows[..., :dim]
         exponent = rows[..., dim] + jnp.sum((place - boxes.a[box][:, None]) * boxes.b[box][:, None], axis=-1)
@@ -174,7 +176,7 @@ def interpolate(group: Group, grid: Array, place: Array) -> Array:
 
     @jax.checkpoint
     def block(parts: Any) -> Array:
-        index, slot, box, centre, scale = parts
+        index, slot, _, centre, scale = parts
         points = place[jnp.maximum(index, 0)]
         t = jnp.moveaxis((points - centre[:, None]) * scale[:, None], -1, 0)
         left, last = _factors(t, group.nodes)

@@ -1,4 +1,4 @@
-"""Boxes of queries, each with the cells of keys that matter to it: a tree, searched from the bottom for the cheapest cut.
+"""Boxes of queries, each with the cells of keys that matter to it: the cheapest cut of a tree, found from its bottom.
 
 All decisions are made on cells, not on points: what is left out is bounded from mass, mean and ends of a cell of keys
 (Theorem 3 of `certificate`), and the search costs the same for a thousand points and for ten million.
@@ -32,7 +32,7 @@ class Summary(NamedTuple):
     """Cells that have points in them: how many, between which ends, and for keys log-mass and mean."""
 
     number: np.ndarray
-    count: np.ndarray
+    sizes: np.ndarray
     low: np.ndarray
     high: np.ndarray
     order: np.ndarray
@@ -46,7 +46,7 @@ class Keys(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The cheapest cut: seconds, boxes, the cells of keys that each keeps, and the order of rows that boxes refer to."""
+    """The cheapest cut: seconds, boxes, cells of keys that each keeps, and the order of rows that boxes refer to."""
 
     seconds: float
     boxes: list[Box]
@@ -83,7 +83,7 @@ def digits(sizes: np.ndarray, total: int) -> list[int]:
 
 
 def summary(points: np.ndarray, cut: Cut) -> Summary:
-    total = int(np.prod(cut.count))
+    total = int(np.prod(cut.counts))
     order, counts = ordered(cell_numbers(points, cut), total)
     number = np.flatnonzero(counts)
     start = np.concatenate([[0], np.cumsum(counts[number])])
@@ -132,14 +132,14 @@ def level_of(of_cell: np.ndarray, queries: Summary, keys: Keys, demand: Demand) 
     """The boxes that hold these fine cells of queries, `of_cell` in ascending order."""
     first = np.flatnonzero(np.diff(of_cell, prepend=-1))
     low, high = np.minimum.reduceat(queries.low, first), np.maximum.reduceat(queries.high, first)
-    m = np.add.reduceat(queries.count, first)
+    m = np.add.reduceat(queries.sizes, first)
     r = (high - low) / 2 * (1 + demand.margin)
     kept = keeping(keys, (low + high) / 2, r, demand.dropped)
     s = np.empty_like(r)
     for axis in range(r.shape[1]):
         least = np.where(kept, keys.cells.low[:, axis], np.inf).min(1)
         s[:, axis] = (np.where(kept, keys.cells.high[:, axis], -np.inf).max(1) - least) / 2
-    return Level(np.cumsum(np.diff(of_cell, prepend=-1) > 0) - 1, kept, (r, s, m, kept @ keys.cells.count))
+    return Level(np.cumsum(np.diff(of_cell, prepend=-1) > 0) - 1, kept, (r, s, m, kept @ keys.cells.sizes))
 
 
 def search(x: np.ndarray, keys: Keys, sizes: np.ndarray, demand: Demand) -> Found:
@@ -169,7 +169,7 @@ def _priced(level: Level, trial: Trial, sizes: np.ndarray, demand: Demand) -> Pr
 
 
 def _in_tree_order(x: np.ndarray, axes: list[int]) -> tuple[Summary, np.ndarray]:
-    """Fine cells of queries in the order of the tree, and their codes: the digits of their places, largest halves first."""
+    """Fine cells of queries in the order of the tree, and their codes: digits of their places, largest halves first."""
     count = tuple(2 ** axes.count(i) for i in range(len(x)))
     fine = summary(x, Cut(*bounding(x), count))
     places = np.stack(np.unravel_index(fine.number, count))
@@ -181,9 +181,9 @@ def _in_tree_order(x: np.ndarray, axes: list[int]) -> tuple[Summary, np.ndarray]
     by_code = np.argsort(code, kind="stable")
     # rows of the queries, cell after cell in the new order
     pieces = [fine.order[fine.start[i] : fine.start[i + 1]] for i in by_code]
-    start = np.concatenate([[0], np.cumsum(fine.count[by_code])])
+    start = np.concatenate([[0], np.cumsum(fine.sizes[by_code])])
     moved = Summary(
-        fine.number[by_code], fine.count[by_code], fine.low[by_code], fine.high[by_code], np.concatenate(pieces), start
+        fine.number[by_code], fine.sizes[by_code], fine.low[by_code], fine.high[by_code], np.concatenate(pieces), start
     )
     return moved, code[by_code]
 
@@ -220,20 +220,20 @@ def _chosen(
 
 
 def _box(queries: Summary, keys: Keys, one: Priced, number: int, cells: slice) -> Box:
-    rows = np.arange(queries.start[cells.start], queries.start[cells.stop])
+    rows = np.arange(int(queries.start[cells.start]), int(queries.start[cells.stop]))
     cell = np.flatnonzero(one.level.kept[number])
-    starts, counts = keys.cells.start[cell], keys.cells.count[cell]
+    starts, counts = keys.cells.start[cell], keys.cells.sizes[cell]
     own = np.repeat(starts - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts) + np.arange(counts.sum())
     if one.shape.seconds[number] > one.seconds[number] or not np.isfinite(one.shape.seconds[number]):
-        return Box(rows, own, None, None)
-    shape = (tuple(int(c) for c in counted[number]) for counted in (one.shape.cells, one.shape.nodes))
-    return Box(rows, own, *shape)
+        return Box(rows, own)
+    counts, nodes = (tuple(int(c) for c in counted[number]) for counted in (one.shape.cells, one.shape.nodes))
+    return Box(rows, own, counts, nodes)
 
 
 def merged(boxes: list[Box], costs: Costs) -> list[Box]:
     """The same boxes with few different numbers of cells: each kind is a program of its own to compile."""
-    count = Counter(box.cells for box in boxes if box.cells is not None)
-    nodes = next((box.nodes for box in boxes if box.nodes is not None), ())
+    count = Counter(box.cells for box in boxes if box.cells)
+    nodes = next((box.nodes for box in boxes if box.nodes), ())
     becomes = {kind: kind for kind in count}
 
     def price(kind: tuple[int, ...], number: int) -> float:
@@ -250,4 +250,4 @@ def merged(boxes: list[Box], costs: Costs) -> list[Box]:
         total = count.pop(a) + count.pop(b)
         count[both] += total
         becomes = {kind: both if to in (a, b) else to for kind, to in becomes.items()}
-    return [box if box.cells is None else box._replace(cells=becomes[box.cells]) for box in boxes]
+    return [box if not box.cells else box._replace(cells=becomes[box.cells]) for box in boxes]
