@@ -78,13 +78,13 @@ def _finished(
     total = jnp.where(some, found[:, 0], 1)
     out = found[:, 1:] / total[:, None]
     log_z = jnp.log(total) + level + jnp.sum(q * plan.frame.key_centre, axis=1)
-    delta = delta[box] + still(plan.boxes.lost[box] * len(points.place) * TINY / total)
+    lost = plan.boxes.lost[box] * len(points.place) * TINY / total
     sound = some if fresh else some & covers_framed(plan, *still((x, points.place)))
     parts = jnp.abs(jnp.log(total)) + jnp.abs(level) + jnp.abs(q) @ jnp.abs(plan.frame.key_centre)
     parts += jnp.abs(x) @ jnp.max(jnp.abs(plan.boxes.a), axis=0) + jnp.max(jnp.abs(levels))
     moved = points.columns[:, 1:]
     sizes = jnp.linalg.norm(out, axis=1), jnp.max(jnp.linalg.norm(moved, axis=1)), jnp.linalg.norm(base)
-    error, log_error = bounds(*still((jnp.where(sound, delta, jnp.inf), log_z, parts, sizes)))
+    error, log_error = bounds(*still((jnp.where(sound, delta[box], jnp.inf), lost, log_z, parts, sizes)))
     return out + base, error, log_z, log_error
 
 

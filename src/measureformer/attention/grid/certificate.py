@@ -81,30 +81,35 @@ def argument(xp: Any, scales: Scales, tilt: Any, reach: Any, sigma: Any, residua
     dim = tilt.shape[-1]
     inner = xp.sum(tilt * reach, axis=-1)
     range_ = xp.minimum(745.0, 2 * (scales.tilted + inner))
-    count = (dim + 5) * (scales.log_weights + scales.offset + scales.tilted + inner) + range_ + EXP + 2
+    # 64 for the logarithm of the number of keys in a cell, by which a level may lie higher
+    count = (dim + 5) * (scales.log_weights + scales.offset + scales.tilted + inner) + range_ + EXP + 64
     return SLACK * (UNIT * (count + 2 * (dim + 3) * scales.turning + 3 * sigma) + residual)
 
 
-def bounds(delta: Array, log_z: Array, parts: Array, values: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+def bounds(
+    delta: Array, lost: Array, log_z: Array, parts: Array, values: tuple[Array, Array, Array]
+) -> tuple[Array, Array]:
     """Theorem 2, with the rounding of the last steps: bounds for values and log-normaliser, per query.
 
-    `parts` is the sum of the absolute values of what log Z is added up from; `values` are computed out − v_0 in norm,
-    V, and |v_0|.
+    `lost` is what underflow can take from a sum, over Z; `parts` the sum of the absolute values of what log Z is added
+    up from; `values` are computed out − v_0 in norm, V, and |v_0|.
     """
+    delta = delta + lost
     moved, largest, base = values
     sound = delta < 1
     relative = jnp.where(sound, delta / jnp.where(sound, 1 - delta, 1), jnp.inf)
     shift = jnp.minimum(largest, moved + 2 * largest * relative)
     # inf · 0 where all values are equal
     error = jnp.where(largest > 0, relative * (largest + shift), 0) + 4 * UNIT * (moved + base + largest)
+    error += 2 * lost
     log_error = jnp.where(sound, -jnp.log1p(-jnp.where(sound, delta, 0)), jnp.inf)
     log_error += UNIT * ((EXP + 8) * parts + 2 * jnp.abs(log_z))
     tiny = float(np.finfo(float).tiny)
     return SLACK * error + tiny, SLACK * log_error + tiny
 
 
-def log_dropped(cells: Any, b: Any, r: Any, kept: Any) -> Array:
-    """Logarithm of D of Theorem 3, per box; `cells` has log_mass (c,), mean, low, high (c, d)."""
+def log_dropped(cells: Any, b: Any, r: Any, kept: Any, count: int) -> Array:
+    """Logarithm of D of Theorem 3, per box; `cells` has log_mass (c,), mean, low, high (c, d), from `count` keys."""
     massive = cells.log_mass > -jnp.inf
     tilted = cells.log_mass[None, :] + b @ cells.mean.T  # (boxes, cells)
     level = jax.scipy.special.logsumexp(tilted, axis=1)
@@ -117,7 +122,7 @@ def log_dropped(cells: Any, b: Any, r: Any, kept: Any) -> Array:
         ]
         top = top + jnp.maximum(*ends)
     found = jax.scipy.special.logsumexp(jnp.where(kept, -jnp.inf, top), axis=1)
-    # the rounding of these few sums: far less than a thousand units of the largest number in them
+    # rounding: masses and means are sums over at most all keys, the rest is far below a thousand operations
     size = jnp.max(jnp.abs(cells.high)) + jnp.max(jnp.abs(cells.low))
     largest = jnp.max(jnp.where(massive, jnp.abs(cells.log_mass), 0)) + jnp.max(jnp.sum(jnp.abs(b) + r, 1)) * 2 * size
-    return found + 1e-12 * (1 + largest)
+    return found + UNIT * (1000 + 4 * count) * (1 + largest)

@@ -173,15 +173,15 @@ def scales_of(plan: Plan, q: Array, k: Array, log_weights: Array, tilted: Array)
 def moments_of(cells: Cells, place: Array, log_weights: Array) -> Moments:
     """Mass and mean of the keys in every cell."""
     count = len(cells.low)
-    top = jnp.max(log_weights)
-    weights = jnp.exp(log_weights - top)
+    # relative to the heaviest of each cell: what is light here may be heavy after a tilt
+    top = jax.ops.segment_max(log_weights, cells.of_key, count)
+    top = jnp.where(top == -jnp.inf, 0, top)
+    weights = jnp.exp(log_weights - top[jnp.minimum(cells.of_key, count - 1)])
     columns = jnp.concatenate([weights[:, None], weights[:, None] * place], axis=1)
     sums = jax.ops.segment_sum(columns, cells.of_key, count)
-    mass = sums[:, 0]
-    mean = sums[:, 1:] / jnp.where(mass > 0, mass, 1)[:, None]
-    return Moments(
-        jnp.where(mass > 0, jnp.log(jnp.where(mass > 0, mass, 1)) + top, -jnp.inf), mean, cells.low, cells.high
-    )
+    some = sums[:, 0] > 0
+    mass = jnp.where(some, sums[:, 0], 1)
+    return Moments(jnp.where(some, jnp.log(mass) + top, -jnp.inf), sums[:, 1:] / mass[:, None], cells.low, cells.high)
 
 
 def shares(plan: Plan, scales: Scales, place: Array, log_weights: Array) -> tuple[Array, Array]:
@@ -201,7 +201,7 @@ def shares(plan: Plan, scales: Scales, place: Array, log_weights: Array) -> tupl
         )
         ends = ends + jnp.maximum(one, other)
     level = jnp.max(jnp.where(plan.cells.kept, moments.log_mass[None, :] + ends, -jnp.inf), axis=1)
-    dropped = jnp.exp(log_dropped(moments, boxes.middle, boxes.r, plan.cells.kept))
+    dropped = jnp.exp(log_dropped(moments, boxes.middle, boxes.r, plan.cells.kept, len(place)))
     return delta + dropped, jnp.where(level == -jnp.inf, 0, level)
 
 

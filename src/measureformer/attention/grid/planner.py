@@ -143,7 +143,8 @@ def in_frame(q: np.ndarray, k: np.ndarray, log_weights: np.ndarray) -> Framed:
     if balanced is not None:
         turn, inverse = balanced
         exact = turn.T.astype(np.longdouble) @ inverse.astype(np.longdouble) - np.eye(len(x))
-        residual = float(sizes[0] @ (np.abs(exact) + 1e-18) @ sizes[1])
+        # four times: points may move within a margin
+        residual = 4 * float(sizes[0] @ (np.abs(exact) + 1e-18) @ sizes[1])
         x, y = turn @ x, inverse @ y
     scales = Scales(
         float(np.abs(log_weights).max()),
@@ -186,10 +187,9 @@ def _demand(framed: Framed, q: np.ndarray, tol: float, columns: int, margin: flo
     parts = scales.tilted + scales.turning + float((np.abs(q).max(0) * centre).sum()) + np.log(len(framed.log_weights))
     delta = -np.expm1(-0.97 * (tol - 1.02 * UNIT * (EXP + 10) * parts))
     reach = np.abs(framed.y).max(1)
-    # of one box around everything, whose centre is 0; boxes that are tilted have a little more
-    relative = float(
-        argument(np, scales, np.zeros_like(reach)[None], reach[None], np.array([4.0]), framed.frame.residual)[0]
-    )
+    # of boxes at the rim, whose tilt is largest
+    tilt, residual = np.abs(framed.x).max(1), np.asarray(framed.frame.residual)
+    relative = float(argument(np, scales, tilt[None], reach[None], np.array([4.0]), residual)[0])
     return Demand(float(delta), relative, columns, margin, costs, framed.fuzz)
 
 

@@ -98,13 +98,12 @@ def summary_of_keys(y: np.ndarray, log_weights: np.ndarray, sizes: np.ndarray) -
     count = tuple(2 ** axes.count(i) for i in range(len(y)))
     cells = summary(y, Cut(*bounding(y), count))
     sorted_weights = log_weights[cells.order]
-    top = sorted_weights.max()
-    weights = np.exp(sorted_weights - top)
+    # relative to the heaviest of each cell: what is light here may be heavy after a tilt
+    top = np.maximum.reduceat(sorted_weights, cells.start[:-1])
+    weights = np.exp(sorted_weights - np.repeat(top, cells.sizes))
     mass = np.add.reduceat(weights, cells.start[:-1])
     sums = np.stack([np.add.reduceat(weights * axis[cells.order], cells.start[:-1]) for axis in y], 1)
-    some = mass > 0
-    log_mass = np.where(some, np.log(np.where(some, mass, 1)) + top, -np.inf)
-    return Keys(cells, log_mass, sums / np.where(some, mass, 1)[:, None])
+    return Keys(cells, np.log(mass) + top, sums / mass[:, None])
 
 
 def keeping(keys: Keys, b: np.ndarray, r: np.ndarray, dropped: float) -> np.ndarray:
