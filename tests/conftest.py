@@ -14,7 +14,17 @@ from jaxtyping import install_import_hook
 _HERE = Path(__file__).parent
 _SLOWEST = 10
 # many small programs to compile, or processes to start: `make quick` leaves these chapters to `make test`
-_SLOW_CHAPTERS = {"closed_forms", "contract", "distributed", "flows", "measures", "numerics", "regularity", "transport"}
+_SLOW_CHAPTERS = {
+    "closed_forms",
+    "contract",
+    "distributed",
+    "flows",
+    "grid",
+    "measures",
+    "numerics",
+    "regularity",
+    "transport",
+}
 
 # From here on every annotated function of the chapters checks its arguments and its result, shapes included. Folders
 # without arrays are left to pyright, which is strict there. The hook works on modules as they are loaded, so nothing in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,15 +24,15 @@ pytestmark = pytest.mark.usefixtures("light_compilation")
 GRID = Costs(pair=1e-3)
 """Sums one by one are so dear that a grid is always taken."""
 
-# few nodes: the interpolation error decides; many: rounding does
-SHAPES = {1: [((4,), (3,)), ((12,), (12,))], 2: [((3, 2), (3, 4)), ((6, 6), (11, 11))], 3: [((2, 2, 3), (5, 5, 5))]}
+# where the radius is large the interpolation error decides, where it is small rounding does
+SHAPES = [((4,), (12,)), ((3, 2), (8, 9)), ((2, 1, 2), (6, 6, 6))]
 
 
-@pytest.mark.parametrize(("d", "shape", "seeds"), [(d, s, 40) for d in SHAPES for s in SHAPES[d]])
-def test_certificate_holds_on_random_and_adversarial_problems(d: int, shape: Any, seeds: int) -> None:
-    # 200 problems of eleven families on fixed shapes, so that few programs are compiled
-    held = 0
-    for seed in range(seeds):
+@pytest.mark.parametrize("shape", SHAPES)
+def test_certificate_holds_on_random_and_adversarial_problems(shape: Any) -> None:
+    # more than 200 problems of eleven families on fixed shapes, so that few programs are compiled
+    held, d = 0, len(shape[0])
+    for seed in range(110):
         q, k, v, log_weights, family = problem(1000 * d + seed, 40, 250, d)
         plan = plan_of_shape(q, k, log_weights, *shape)
         if not float(np.asarray(plan.boxes.interpolation)[0]) < 0.5:
@@ -40,11 +41,10 @@ def test_certificate_holds_on_random_and_adversarial_problems(d: int, shape: Any
         out = mf.attend(q, k, v, log_weights, method=mf.Grid(plan=plan))
         found = shares(out, *exact(q, k, v, log_weights))
         assert max(found) <= 1, (seed, family, found)
-    assert held >= seeds // 4
+    assert held >= 70
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
-@pytest.mark.parametrize("tol", [1e-4, 1e-9])
+@pytest.mark.parametrize(("d", "tol"), [(1, 1e-10), (2, 1e-8), (3, 1e-4)])
 def test_planned_grids_keep_the_tolerance(d: int, tol: float) -> None:
     rng = np.random.default_rng(d)
     q, k = rng.uniform(-1.5, 1.5, (100, d)), rng.normal(size=(600, d)) * 0.6
@@ -85,7 +85,7 @@ def test_boxes_leave_keys_out_and_say_so(boxed: tuple[Any, ...]) -> None:
 
 
 def test_dropped_mass_is_bounded_at_all_corners_of_a_box() -> None:
-    rng, compiled = np.random.default_rng(1), jax.jit(log_dropped)
+    rng, compiled = np.random.default_rng(1), jax.jit(partial(log_dropped, count=300))
     for _ in range(20):
         r, b = rng.uniform(0.1, 2, 2), rng.normal(size=2) * 3
         k, log_weights = rng.normal(size=(300, 2)) * 2, rng.normal(size=300)
@@ -96,7 +96,7 @@ def test_dropped_mass_is_bounded_at_all_corners_of_a_box() -> None:
         mean = np.stack([np.exp(log_weights[own]) @ k[own] for own in inside]) / mass[:, None]
         ends = [np.stack([f(k[own], axis=0) for own in inside]) for f in (np.min, np.max)]
         kept = rng.uniform(size=len(names)) < 0.5
-        bound = float(np.exp(compiled(Moments(np.log(mass), mean, *ends), b[None], r[None], kept[None], 300))[0])
+        bound = float(np.exp(compiled(Moments(np.log(mass), mean, *ends), b[None], r[None], kept[None]))[0])
         left_out = np.isin(cell, names[~kept])
         for corner in (b + r * np.array(s) for s in np.ndindex(3, 3)):
             weights = np.exp(log_weights + k @ (corner - r))
@@ -131,11 +131,10 @@ def test_interpolation_error_of_one_axis(sigma: float) -> None:
     assert nodes_for(0.0, 1e-9) == 1
 
 
-@pytest.mark.parametrize("shift", [50.0, 1e6])
-@pytest.mark.parametrize("which", ["keys", "queries"])
-def test_far_points_are_still_right(shift: float, which: str) -> None:
+@pytest.mark.parametrize(("which", "shift"), [("keys", 1e6), ("queries", 50.0)])
+def test_far_points_are_still_right(which: str, shift: float) -> None:
     rng = np.random.default_rng(2)
-    q, k = rng.uniform(-1, 1, (50, 2)), rng.uniform(-1, 1, (400, 2))
+    q, k = rng.uniform(-1, 1, (50, 1)), rng.uniform(-1, 1, (400, 1))
     v, log_weights = rng.uniform(-0.5, 0.5, (400, 2)), rng.normal(size=400)
     if which == "keys":
         k = k + shift
@@ -150,8 +149,8 @@ def test_far_points_are_still_right(shift: float, which: str) -> None:
 def test_certificates_without_rounding_terms_are_wrong() -> None:
     # the rounding terms are needed: long double catches a certificate that leaves them out
     rng = np.random.default_rng(3)
-    q, k = rng.uniform(-2.5, 2.5, (60, 1)), rng.uniform(-2.5, 2.5, (400, 1))
-    plan = plan_of_shape(q, k, np.zeros(400), (1,), (36,))
+    q, k = rng.uniform(-1.5, 1.5, (60, 1)), rng.uniform(-1.5, 1.5, (400, 1))
+    plan = plan_of_shape(q, k, np.zeros(400), (1,), (24,))
     out = mf.attend(q, k, k, method=mf.Grid(plan=plan))
     error = np.abs(np.asarray(out.log_normalizer) - exact(q, k, k, np.zeros(400))[1])
     assert (error <= np.asarray(out.log_normalizer_error)).all()

@@ -64,7 +64,8 @@ def bounding(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def cell_numbers(points: np.ndarray, cut: Cut) -> np.ndarray:
     """The number of the cell of every point in columns, in the smallest unsigned type that holds all."""
     total = int(np.prod(cut.counts))
-    kind = np.uint8 if total <= 1 << 8 else np.uint16 if total <= 1 << 16 else np.uint32
+    # the number of cells itself must fit too
+    kind = np.uint8 if total < 1 << 8 else np.uint16 if total < 1 << 16 else np.uint32
     numbers = np.zeros(points.shape[1], kind)
     for i, count in enumerate(cut.counts):
         if count == 1:
