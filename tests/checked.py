@@ -13,6 +13,9 @@ _LIBRARY_REFUSES = {
     Literal["auto", "streaming", "grid"]: object,
     Literal["layer", "rms", "none"]: object,
     Literal["whole", "part"]: object,
+    Literal["positive", "probability"]: object,
     Literal["tsit5", "dopri8", "heun", "rk4", "euler"]: object,
+    Literal["euler", "rk4"]: object,
+    Literal["adam", "descent"]: object,
 }
 function = beartype(conf=BeartypeConf(hint_overrides=FrozenDict(_LIBRARY_REFUSES)))

@@ -13,18 +13,8 @@ from jaxtyping import install_import_hook
 
 _HERE = Path(__file__).parent
 _SLOWEST = 10
-# many small programs to compile, or processes to start: `make quick` leaves these chapters to `make test`
-_SLOW_CHAPTERS = {
-    "closed_forms",
-    "contract",
-    "distributed",
-    "flows",
-    "grid",
-    "measures",
-    "numerics",
-    "regularity",
-    "transport",
-}
+# the other chapters have many small programs to compile, or processes to start: `make quick` leaves them out
+_QUICK_CHAPTERS = {"attention", "cli", "package", "report", "result", "tools"}
 
 # From here on every annotated function of the chapters checks its arguments and its result, shapes included. Folders
 # without arrays are left to pyright, which is strict there. The hook works on modules as they are loaded, so nothing in
@@ -56,7 +46,7 @@ def light_compilation() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share compiled programs go to the same process: a file's, or a map's in the contract."""
     for item in items:
-        if _chapter(item.nodeid) in _SLOW_CHAPTERS:
+        if _chapter(item.nodeid) not in _QUICK_CHAPTERS:
             item.add_marker(pytest.mark.slow)
         name = getattr(item, "callspec", None) and item.callspec.params.get("name")  # type: ignore[attr-defined]
         item.add_marker(pytest.mark.xdist_group(f"{item.path.name}:{name}" if name else item.path.name))

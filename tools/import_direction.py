@@ -15,7 +15,7 @@ from _rules import Violation, homes, main, parse, python_files
 PACKAGE = "measureformer"
 ORDER = (
     ("errors",),
-    ("result", "refs", "files", "launcher"),
+    ("result", "refs", "files", "progress", "launcher"),
     ("numerics",),
     ("distributed",),
     ("measures", "attention"),

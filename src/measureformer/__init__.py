@@ -26,8 +26,23 @@ def _prefer_64_bit() -> None:
 _prefer_64_bit()
 
 _HOMES = {
+<<<<<<< HEAD
     "measures": ["Discrete", "Gaussian", "GaussianMixture", "SpaceTime", "gather", "shard", "subset_sum_gap"],
     "attention": ["Attended", "Concentration", "Grid", "Plan", "Sharded", "Streaming", "attend", "concentration"],
+=======
+    "measures": [
+        "Ball",
+        "Box",
+        "Discrete",
+        "Gaussian",
+        "GaussianMixture",
+        "SpaceTime",
+        "gather",
+        "shard",
+        "subset_sum_gap",
+    ],
+    "attention": ["Attended", "Concentration", "Sharded", "Streaming", "attend", "concentration"],
+>>>>>>> main
     "maps": [
         "AbstractInContextMap",
         "Attention",
@@ -61,19 +76,21 @@ _HOMES = {
     ],
     "regularity": ["local_lipschitz"],
     "flows": ["flow", "gaussian_flow"],
+    "structure": ["is_support_preserving", "is_transformer", "recover", "regular_derivative"],
     "distributed": ["join_workers"],
     "_claims": ["Claim", "check", "claims"],
     "result": ["Check", "Figure", "Outcome", "Result", "Series"],
     "refs": ["cite"],
     "errors": ["MeasureformerError"],
 }
-_NAMESPACES = ("flows", "regularity")
+_NAMESPACES = ("flows", "regularity", "structure")
 """Folders that are public as a whole: `mf.regularity.ball`."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
     import measureformer.flows as flows  # noqa: F401
     import measureformer.regularity as regularity  # noqa: F401
+    import measureformer.structure as structure  # noqa: F401
     from measureformer._claims import Claim as Claim
     from measureformer._claims import check as check
     from measureformer._claims import claims as claims
@@ -108,6 +125,8 @@ if TYPE_CHECKING:
     from measureformer.maps import UnitNorm as UnitNorm
     from measureformer.maps import UnnormalizedAttention as UnnormalizedAttention
     from measureformer.maps import first_variation as first_variation
+    from measureformer.measures import Ball as Ball
+    from measureformer.measures import Box as Box
     from measureformer.measures import Discrete as Discrete
     from measureformer.measures import Gaussian as Gaussian
     from measureformer.measures import GaussianMixture as GaussianMixture
@@ -122,6 +141,10 @@ if TYPE_CHECKING:
     from measureformer.result import Outcome as Outcome
     from measureformer.result import Result as Result
     from measureformer.result import Series as Series
+    from measureformer.structure import is_support_preserving as is_support_preserving
+    from measureformer.structure import is_transformer as is_transformer
+    from measureformer.structure import recover as recover
+    from measureformer.structure import regular_derivative as regular_derivative
     from measureformer.transport import conditional_wasserstein as conditional_wasserstein
     from measureformer.transport import coupling as coupling
     from measureformer.transport import positive_wasserstein as positive_wasserstein

@@ -79,7 +79,7 @@ class TimeError(MeasureformerError, ValueError):
 class FlowError(MeasureformerError, ArithmeticError):
     """A flow ended before its last time; `last` is the pair (time, measure) of the last state that is valid."""
 
-    def __init__(self, *, got: str, need: str, do: str, last: tuple[float, Any] | None = None) -> None:
+    def __init__(self, *, got: str, need: str, do: str, last: Any = None) -> None:
         super().__init__(got=got, need=need, do=do)
         self.last = last
 
@@ -97,6 +97,18 @@ class BlowUpError(FlowError):
 
 class StepLimitError(FlowError):
     """An adaptive solver used all the steps it may take before the last time."""
+
+
+class TrainingError(FlowError):
+    """The loss of a flow in training stopped being finite; `last` are the last layers with a finite one."""
+
+
+class BoxError(FlowError):
+    """Mass left the box of a grid."""
+
+
+class NotInvertibleError(MeasureformerError, ArithmeticError):
+    """A map that should be a diffeomorphism is not one, or its inverse was not found."""
 
 
 class ZeroVectorError(MeasureformerError, ValueError):
@@ -121,6 +133,18 @@ class TooManyAtomsError(MeasureformerError, ValueError):
 
 class TracedError(MeasureformerError, TypeError):
     """A function whose output shape depends on values was called under jit, grad or vmap."""
+
+
+class DomainError(MeasureformerError, ValueError):
+    """A set of points that is not compact or empty, or a measure that does not live on it."""
+
+
+class NotDeterministicError(MeasureformerError, ValueError):
+    """A black box gave two answers to the same question."""
+
+
+class SupportError(MeasureformerError, ArithmeticError):
+    """A map between measures does not keep atoms together, where something was to be read from them."""
 
 
 class OptionError(MeasureformerError, ValueError):
@@ -160,7 +184,11 @@ class ClaimRunError(MeasureformerError, RuntimeError):
 
 
 class OutputError(MeasureformerError, OSError):
-    """A file of the atlas could not be written."""
+    """A file of the atlas, or of a saved run, could not be written."""
+
+
+class SavedRunError(MeasureformerError, ValueError):
+    """A folder holds no saved run, a damaged one, or another than the one that is to go on."""
 
 
 class MeshError(MeasureformerError, ValueError):

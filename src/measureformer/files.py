@@ -1,4 +1,4 @@
-"""Files of the atlas: names that are safe on every file system, and writes that are whole or not there."""
+"""Files: names that are safe on every file system, and writes that are whole or not there."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ def claim_file(folder: Path, claim: str, suffix: str) -> Path:
     return folder / f"{claim}.{suffix}"
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, *, do: str = "Choose another folder with --out, or make room.") -> None:
     """Write `data` to `path` so that a reader, or a crash, sees the old file or the new one and nothing between.
 
-    The bytes go to a temporary file in the same folder, are flushed to the disk, and then take the name.
+    The bytes go to a temporary file in the same folder, are flushed to the disk, and then take the name. `do` is the
+    advice where that fails.
     """
     # not tempfile: its files are readable by their owner only, and an atlas is made to be shared
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
@@ -56,5 +57,5 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise OutputError(
             got=f"'{error.strerror or error}' for {path}",
             need="a folder that can be written to",
-            do="Choose another folder with --out, or make room.",
+            do=do,
         ) from error

@@ -12,7 +12,8 @@ from scipy.integrate import solve_ivp
 
 import measureformer as mf
 from compilations import count_compilations
-from measureformer.errors import NotFiniteError, OffSphereError, OptionError, TracedError
+from measureformer.errors import NotFiniteError, OffSphereError, OptionError, TimeError, TracedError, ZeroVectorError
+from measureformer.flows.sphere import checked_norm
 
 
 def on_sphere(seed: int, n: int, d: int) -> np.ndarray:
@@ -72,6 +73,58 @@ def test_numbers_and_tails_of_the_equiangular_equation() -> None:
     assert mf.flows.geshkovski23_equiangular(5, 1000.0) == 1
 
 
+@pytest.mark.parametrize("normalized", [True, False])
+def test_normalised_before_the_layer_tokens_grow(normalized: bool) -> None:
+    # kills: the projection kept, the norm divided by twice, points returned with their norms
+    X = on_sphere(1, 7, 4) * np.linspace(0.5, 2, 7)[:, None]
+
+    def right(t: float, y: np.ndarray) -> np.ndarray:
+        x = y.reshape(7, 4) / np.linalg.norm(y.reshape(7, 4), axis=1, keepdims=True)
+        weights = np.exp(1.5 * x @ x.T)
+        return (weights @ x / (weights.sum(axis=1, keepdims=True) if normalized else 7)).ravel()
+
+    other = solve_ivp(right, (0, 3), X.ravel(), rtol=1e-11, atol=1e-12, method="DOP853").y[:, -1].reshape(7, 4)
+    traj = mf.flows.sphere_flow(X, 1.5, [0.0, 1.0, 3.0], normalized=normalized, norm="pre")
+    np.testing.assert_allclose(traj.points[2] * traj.norms[2][:, None], other, atol=1e-7)
+    np.testing.assert_allclose(traj.norms[0], np.linspace(0.5, 2, 7))
+    np.testing.assert_allclose(np.linalg.norm(traj.points, axis=2), 1, atol=1e-12)
+    assert (np.asarray(mf.flows.sphere_flow(on_sphere(1, 7, 4), 1.5, [0.0, 1.0]).norms) == 1).all()
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+def test_equal_angles_when_tokens_grow(normalized: bool) -> None:
+    times = [0.0, 0.5, 2.0]
+    flow = mf.flows.sphere_flow(np.eye(4), 2.0, times, normalized=normalized, norm="pre")
+    curve = mf.flows.equiangular(4, 2.0, times, normalized=normalized, norm="pre")
+    X = np.asarray(flow.points)
+    products = (X @ X.swapaxes(1, 2))[:, *np.triu_indices(4, 1)]
+    np.testing.assert_allclose(products, np.asarray(curve.cosines)[:, None] * np.ones(6), atol=1e-8)
+    np.testing.assert_allclose(flow.norms, np.asarray(curve.norms)[:, None] * np.ones(4), rtol=1e-8)
+    assert float(curve.norms[2]) > 1.2
+
+
+def test_angles_close_like_the_inverse_square_of_the_depth() -> None:
+    for beta in (0.0, 1.0):
+        curve = mf.flows.equiangular(5, beta, [0.0, 1e3, 1e4], norm="pre")
+        assert float(curve.log_gaps[2] - curve.log_gaps[1]) / math.log(10) == pytest.approx(-2, abs=0.02)
+    # e^{−2t} if normalised afterwards, by the test of tails above
+
+
+def test_long_contexts_have_a_critical_temperature() -> None:
+    exact = mf.flows.rigollet25_long_context
+    for rho, gamma, n in ((0.5, 2.0, 30), (0.3, 1.2, 11), (0.8, 7.0, 5)):
+        # one layer among n tokens with equal angles, by brute force
+        X = np.linalg.cholesky((1 - rho) * np.eye(n) + rho)
+        weights = np.exp(gamma * np.log(n) * X @ X.T)
+        Y = weights @ X / weights.sum(axis=1, keepdims=True)
+        cosine = Y[0] @ Y[1] / np.linalg.norm(Y[0]) / np.linalg.norm(Y[1])
+        assert exact(rho, gamma, n) == pytest.approx(cosine, rel=1e-12)
+    assert exact(0.5, 2.0, 10**6) == pytest.approx(0.8, abs=1e-3)
+    assert exact(0.5, 1.5, 10**6) == pytest.approx(0.9991, abs=1e-4)
+    assert exact(0.5, 2.5, 10**6) == pytest.approx(0.5156, abs=1e-4)
+    assert [exact(0.5, gamma) for gamma in (1.99, 2.0, 2.01)] == [1.0, 0.8, 0.5]
+
+
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=5)
 def test_the_energy_grows_as_it_should(seed: int) -> None:
@@ -108,11 +161,18 @@ def test_single_precision_in_and_out() -> None:
 
 def test_refusals() -> None:
     X = on_sphere(0, 7, 4)
+    with pytest.raises(ZeroVectorError, match="point 1 at 0"):
+        mf.flows.sphere_flow([[1.0, 0.0], [0.0, 0.0]], 1.0, [0, 1], norm="pre")
+    with pytest.raises(OptionError, match='"post" or "pre"'):
+        checked_norm("both")
+    for bad in ((0.0, 1.0, 5), (0.5, 1.0, 1)):
+        with pytest.raises(OptionError):
+            mf.flows.rigollet25_long_context(*bad)
     off = X.copy()
     off[3] *= 1 + 1e-6
     with pytest.raises(OffSphereError, match=r"point 3 with norm 1\.000001"):
         mf.flows.sphere_flow(off, 1.0, [0, 1])
-    with pytest.raises(OptionError, match="at least two numbers"):
+    with pytest.raises(TimeError, match="at least two"):
         mf.flows.sphere_flow(X, 1.0, [0.0, 0.0])
     with pytest.raises(OptionError, match="start = 1"):
         mf.flows.equiangular(5, 1.0, [0, 1], start=1.0)

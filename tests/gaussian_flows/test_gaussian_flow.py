@@ -21,8 +21,10 @@ from measureformer.errors import (
     NoClosedFormError,
     OptionError,
     ShapeError,
-    ToleranceError,
+    StepLimitError,
+    TimeError,
 )
+from measureformer.flows import _gaussian
 
 Field = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 LINE = mf.Attention.head([[1.0]], [[1.0]], [[1.0]])
@@ -246,6 +248,89 @@ def test_time_is_additive_and_a_linear_velocity_is_an_exponential() -> None:
     np.testing.assert_allclose(flow.means[1], E @ np.asarray(g.center), atol=1e-8)
 
 
+@pytest.mark.parametrize("v", [1.0, -0.7])
+@given(seed=st.integers(0, 10**6), rank=st.sampled_from([2, 3]))
+@settings(max_examples=4)
+def test_closed_forms_are_what_integration_gives(v: float, seed: int, rank: int) -> None:
+    # kills: A transposed or with its antisymmetric part, v forgotten in the slope of the mean, a wrong sign of the pole
+    rng = np.random.default_rng(seed)
+    S, L, mean = rng.normal(size=(3, 3)), rng.normal(size=(3, rank)), rng.normal(size=3)
+    G, state = mf.Attention.head(S + S.T, np.eye(3), v * np.eye(3), scale=0.2), (mean, L)
+    pole = mf.flows.castin25_blow_up(v * np.asarray(G.A[0]), L @ L.T)
+    end = 2.0 if pole is None else 1.0 + pole
+    times = np.array([1.0, 1.0 + 0.3 * (end - 1), 1.0 + 0.9 * (end - 1)])
+    exact, found = _gaussian._exact(G, state, times), _gaussian._integrated(G, state, times, 1e-11)
+    assert exact is not None
+    np.testing.assert_allclose(exact.means, found.means, rtol=1e-7, atol=1e-8)
+    # roots differ by a rotation
+    for one, other in zip(exact.roots, found.roots, strict=True):
+        np.testing.assert_allclose(one @ one.T, other @ other.T, rtol=1e-7, atol=1e-8)
+    if pole is not None:
+        beyond = np.array([1.0, 1 + 2 * (end - 1)])
+        for piece in (_gaussian._exact(G, state, beyond), _gaussian._integrated(G, state, beyond, 1e-11)):
+            assert piece is not None
+            assert piece.blow_up == pytest.approx(end, rel=1e-8)
+
+
+@given(seed=st.integers(0, 10**6))
+def test_what_does_not_spread_does_not_blow_up(seed: int) -> None:
+    # kills: an eigenvalue that is zero up to rounding, taken for a growth rate
+    L = np.random.default_rng(seed).normal(size=(3, 2))
+    S = np.diag([1.0, 2.0, 0.5]) - 10 * np.outer(normal := np.cross(*L.T), normal)
+    assert mf.flows.castin25_blow_up(-np.eye(3), L @ L.T) is None
+    assert mf.flows.castin25_blow_up(-np.outer(normal, normal), L @ L.T) is None
+    assert mf.flows.castin25_blow_up(S, L @ L.T) is not None
+
+
+def test_no_closed_form_where_there_is_none() -> None:
+    state, times = (np.ones(2), EYE), np.array([0.0, 0.1])
+    B = np.array([[1.0, 0.3], [0.3, -1.0]])
+    assert _gaussian._exact(mf.Attention.head(B, EYE, EYE), state, times) is not None
+    for G in (
+        mf.Attention.head(np.array([[1.0, 0.3], [0.2, -1.0]]), EYE, EYE),
+        mf.Attention.head(B, EYE, np.diag([1.0, 1.1])),
+        mf.Attention(np.stack([B, B]), np.stack([EYE, EYE]), np.stack([EYE, EYE]), np.stack([EYE, EYE])),
+        mf.L2Attention.head(B, EYE, EYE),
+    ):
+        assert _gaussian._exact(G, state, times) is None
+
+
+def test_rates_of_contraction_for_negative_values() -> None:
+    # V = −I, A = I: every eigenvalue times t tends to ½, and the mean falls like e^{−t}t^{−1/2}
+    flow = mf.gaussian_flow(mf.Attention.head(EYE, EYE, -EYE), mf.Gaussian([1.0, -2.0], covariance(4)), [0, 100, 200.0])
+    np.testing.assert_allclose(np.linalg.eigvalsh(flow.covs[2]) * 200, 0.5, rtol=1e-2)
+    logs = np.log(np.linalg.norm(flow.means, axis=1))
+    assert logs[2] - logs[1] == pytest.approx(-100 - 0.5 * math.log(2), abs=0.01)
+
+
+def test_layers_that_share_the_time_equally() -> None:
+    # kills: layers in the wrong order, edges that depend on the requested times, a layer left out after its edge
+    layers = [mf.Attention.head(Q, K, V), mf.Attention.head(K2, Q2, V2), mf.Attention.head(Q2, K, V)]
+    g = mf.Gaussian([0.5, -1.0], covariance(1))
+    traj = mf.gaussian_flow(layers, g, [1.0, 1.15, 1.4, 1.6])
+    now, expected = g, []
+    for G, times in zip(layers, ([1.0, 1.15, 1.2], [1.2, 1.4], [1.4, 1.6]), strict=True):
+        piece = mf.gaussian_flow(G, now, times)
+        now = piece.measures[-1]
+        expected.append(piece)
+    np.testing.assert_array_equal(traj.times, [1.0, 1.15, 1.4, 1.6])
+    for i, (piece, j) in enumerate(((0, 0), (0, 1), (1, 1), (2, 1))):
+        np.testing.assert_allclose(traj.means[i], expected[piece].means[j], rtol=1e-8)
+        np.testing.assert_allclose(traj.covs[i], expected[piece].covs[j], rtol=1e-8)
+    # the order is felt far above these tolerances
+    wrong = mf.gaussian_flow(layers[::-1], g, [1.0, 1.6])
+    assert np.abs(np.asarray(wrong.covs[1]) - np.asarray(traj.covs[3])).max() > 1e-3
+
+
+def test_a_blow_up_in_a_later_layer() -> None:
+    # σ² stands still for half of the time, then 1/(1 − 2(t − 1)) from 1 on
+    still = mf.Attention.head([[0.0]], [[1.0]], [[1.0]])
+    traj = mf.gaussian_flow([still, LINE], mf.Gaussian([0.0], [[1.0]]), [0.0, 0.5, 1.25, 2.0])
+    assert traj.blow_up == pytest.approx(1.5, abs=1e-12)
+    assert traj.times.tolist() == [0.0, 0.5, 1.25]
+    np.testing.assert_allclose(traj.covs[:, 0, 0], [1, 1, 2], rtol=1e-12)
+
+
 def test_blow_up_of_the_mean_alone_and_of_a_small_part() -> None:
     # linear attention almost at a Dirac measure: m' = m³
     G = mf.LinearAttention.head(EYE, EYE, EYE)
@@ -267,9 +352,9 @@ def test_precision_and_compilation() -> None:
 
 
 REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "one time": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), [0.0]), OptionError, "at least two"),
-    "times back": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), [0, 2, 1]), OptionError, "larger than"),
-    "a number": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), 1.0), ShapeError, "axes"),
+    "one time": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), [0.0]), TimeError, "at least two"),
+    "times back": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), [0, 2, 1]), TimeError, "later than"),
+    "a number": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), 1.0), ShapeError, "one axis"),
     "a mixture": (
         lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]) + mf.Gaussian([1.0], [[1.0]]), [0, 1]),
         NoClosedFormError,
@@ -282,6 +367,12 @@ REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         NoClosedFormError,
         "UnnormalizedAttention",
     ),
+    "no layers": (lambda: mf.gaussian_flow([], mf.Gaussian([0.0], [[1.0]]), [0, 1]), OptionError, "at least one"),
+    "a layer of another space": (
+        lambda: mf.gaussian_flow([LINE, mf.Linear(EYE)], mf.Gaussian([0.0], [[1.0]]), [0, 1]),
+        DimensionMismatchError,
+        "R\\^1",
+    ),
     "atoms": (lambda: mf.gaussian_flow(LINE, mf.Discrete.dirac([0.0]), [0, 1]), DtypeError, "a Gaussian"),
     "dimension": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0, 0], EYE), [0, 1]), DimensionMismatchError, "R\\^2"),
     "another space": (
@@ -292,8 +383,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "tolerance": (lambda: mf.gaussian_flow(LINE, mf.Gaussian([0.0], [[1.0]]), [0, 1], rtol=0), OptionError, "rtol"),
     "too far": (
         lambda: mf.gaussian_flow(LINE, mf.Gaussian([2.0], [[0.0]]), [0, 1000]),
-        ToleranceError,
-        "end at t = 709",
+        StepLimitError,
+        "lead to t = 709",
     ),
     "after the end": (lambda: mf.flows.castin25_covariance([[1.0]], [[1.0]], 0.5), OptionError, "before the blow-up"),
     "asymmetric": (lambda: mf.flows.castin25_stationary_rank(A), OptionError, "not symmetric"),
@@ -306,6 +397,15 @@ def test_refusals(case: str) -> None:
     call, error, words = REFUSALS[case]
     with pytest.raises(error, match=words):
         call()
+
+
+def test_a_flow_that_ends_early_carries_its_last_state() -> None:
+    with pytest.raises(StepLimitError) as caught:
+        mf.gaussian_flow(LINE, mf.Gaussian([2.0], [[0.0]]), [0, 1000])
+    assert caught.value.last is not None
+    time, measure = caught.value.last
+    # without spread the mean obeys m' = m
+    assert float(np.log(measure.center[0] / 2)) == pytest.approx(time, rel=1e-6)
 
 
 def test_a_threshold_out_of_range_is_refused() -> None:

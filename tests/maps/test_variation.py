@@ -86,6 +86,14 @@ def test_precision_and_traces() -> None:
     np.testing.assert_allclose(traced, np.stack([double[0]] * 2), atol=1e-12)
 
 
+def test_a_point_in_double_precision_is_not_rounded_to_a_measure_in_single() -> None:
+    # kills: an atom at y that is written into the float32 array of the other atoms
+    G, mu = ALL["L2Attention"](), context(ALL["L2Attention"](), 3, dtype=np.float32)
+    x = queries(G, 3)[0]
+    exact = mf.first_variation(G, mu.with_points(jnp.asarray(mu.points, np.float64)), x, Y)
+    np.testing.assert_allclose(mf.first_variation(G, mu, x, Y), exact, rtol=1e-12)
+
+
 def test_a_new_number_of_tokens_compiles_nothing() -> None:
     G, rng = ALL["Residual"](), np.random.default_rng(0)
 

@@ -25,7 +25,17 @@ from measureformer.errors import (
     ToleranceError,
     ZeroMassError,
 )
-from measureformer.numerics.arrays import cast, common_dtype, finite, floats, host, is_traced, namespace, on_device
+from measureformer.numerics.arrays import (
+    at_once,
+    cast,
+    common_dtype,
+    finite,
+    floats,
+    host,
+    is_traced,
+    namespace,
+    on_device,
+)
 from measureformer.numerics.buckets import bucket, pad_axis, pad_log_weights
 
 Method = Literal["auto", "streaming", "grid"] | Streaming | Sharded | Grid
@@ -169,9 +179,7 @@ def _at_edge(settings: Streaming | Sharded, q: Any, k: Any, v: Any, log_weights:
     rows, columns = bucket(m), bucket(n)
     padded_times = None if times is None else (pad_axis(times[0], rows, 0), pad_axis(times[1], columns, 0))
     padded = pad_axis(q, rows, -2), pad_axis(k, columns, -2), pad_axis(v, columns, -2)
-    # concrete arguments inside somebody's jit are computed at once, not staged into their program
-    with jax.ensure_compile_time_eval():
-        out = _compiled(settings, *padded, pad_log_weights(log_weights, columns), padded_times)
+    out = at_once(_compiled, settings, *padded, pad_log_weights(log_weights, columns), padded_times)
     cut = [np.asarray(out.values)[..., :m, :]]
     cut += [np.asarray(a)[..., :m] for a in (out.error_bound, out.log_normalizer, out.log_normalizer_error)]
     _refuse_overflow(cut, q, k)

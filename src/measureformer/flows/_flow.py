@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -10,20 +11,22 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import DtypeError, OptionError, SpreadError, TimeError, TracedError
+from measureformer.distributed import collective
+from measureformer.errors import DtypeError, NoClosedFormError, OptionError, SpreadError, TimeError
 from measureformer.flows._density import with_log_density
+from measureformer.flows._drive import travel
 from measureformer.flows._integrate import SOLVERS, WITHOUT_ERROR, Settings, Solved
 from measureformer.flows._map import Depthwise, FlowMap, particles, refuse_failure
-from measureformer.flows._plan import Plan, planned
-from measureformer.maps.base import AbstractInContextMap, no_closed_form, queries_of, refuse_blind
+from measureformer.flows._plan import Plan, checked_times, planned
+from measureformer.maps.base import AbstractInContextMap, queries_of, refuse_blind
 from measureformer.measures import AbstractAtomic
 from measureformer.measures.atomic import concrete
 from measureformer.numerics.arrays import (
     at_once,
     cast,
     common_dtype,
-    finite,
     floats,
+    host,
     is_spread,
     is_traced,
     on_device,
@@ -37,6 +40,7 @@ from measureformer.numerics.random import normal
 Solver = Literal["tsit5", "dopri8", "heun", "rk4", "euler"]
 
 
+@collective()
 def flow(
     velocity: Any,
     mu: Any,
@@ -46,6 +50,7 @@ def flow(
     rtol: Any = None,
     atol: Any = None,
     steps: int | None = None,
+    save: Any = None,
 ) -> Trajectory:
     """The measures mu_t that start from mu at times[0] and move with the velocity: ∂_t mu + div(mu v[mu]) = 0.
 
@@ -56,6 +61,10 @@ def flow(
     rtol = 1e-4, atol = 1e-5). With `steps`, that many equal steps are taken between consecutive times, without error
     control; the methods "euler" and "rk4" need them. Euler's method is a residual network: on the times [0, T] it gives
     `Residual(velocity, T / steps)` composed `steps` times.
+
+    With `save`, a folder, the run is kept on disk while it goes on. The same call continues one that was interrupted,
+    with the same bits as if it had not been, and reads one that is finished; `mf.flows.load_flow` reads either. A
+    measure that is spread over a mesh stays spread. Both have no derivatives.
 
     Goes through jit, grad and vmap, in the parameters and in mu, with memory for a few dozen states however many steps;
     there `times` and options are concrete, and a failure gives NaN.
@@ -69,14 +78,18 @@ def flow(
     >>> traj.measures[-1].points.round(3).tolist(), traj.map(1.0)(traj.initial, [5.0]).round(3).tolist()
     ([[1.718], [3.718]], [6.718])
     """
-    layers = _layers(velocity, mu)
-    moments = _moments(times)
+    layers = checked_layers(velocity, mu)
+    moments = checked_times(times)
     settings, count = _settings(solver, rtol, atol, steps, common_dtype(layers, mu))
     plan = planned(moments, len(layers.maps), count)
     layers, initial = cast((layers, mu), common_dtype(layers, mu))
     if is_traced(layers, initial):
+        if save is not None:
+            concrete((layers, initial), "flow with save")
         return Trajectory(layers, initial, _compiled(layers, initial, plan, settings)[0], plan, settings)
     _check_values(layers, initial)
+    if save is not None or is_spread(initial):
+        return Trajectory(layers, initial, at_once(travel, layers, initial, plan, settings, save), plan, settings)
     padded = initial.padded()
     points, solved = at_once(_compiled, layers, padded, plan.padded(), settings)
     solved = jax.tree.map(np.asarray, solved)
@@ -88,7 +101,8 @@ def flow(
 class Trajectory(eqx.Module):
     """A measure that moved: `measures` at `times`, `at(t)` in between, and `map(t)`, the flow as an in-context map."""
 
-    velocity: Depthwise
+    velocity: Depthwise | None
+    """None if the trajectory was loaded without it."""
     initial: AbstractAtomic
     points: Float[Array, "k n d"]
     """Where the atoms are at the times."""
@@ -103,8 +117,9 @@ class Trajectory(eqx.Module):
     @property
     def measures(self) -> tuple[Any, ...]:
         """The measures at these times."""
-        points = self.points if is_traced(self.points) else np.asarray(self.points)
-        return tuple(self.initial.with_points(on_device(points[i])) for i in range(len(points)))
+        points = host(self.points)
+        take = _row if is_spread(points) else operator.getitem
+        return tuple(self.initial.with_points(on_device(take(points, i))) for i in range(len(points)))
 
     def map(self, t: Any) -> FlowMap:
         """The flow from the first time to t, as an in-context map: any measure, any point.
@@ -112,7 +127,7 @@ class Trajectory(eqx.Module):
         Where steps are adaptive any t between the first and the last time will do; a trajectory in equal steps is a
         network that has outputs at `times` only.
         """
-        return FlowMap(self.velocity, self.plan.until(self._moment(t)), self.settings)
+        return FlowMap(self._moved_by(), self.plan.until(self._moment(t)), self.settings)
 
     def at(self, t: Any) -> Any:
         """The measure at time t: stored if t is one of the times, computed otherwise."""
@@ -136,6 +151,12 @@ class Trajectory(eqx.Module):
         start = self.initial.points if x is None else queries_of(self.initial, x, None)[0]
         moments = getattr(self.initial, "times", None)
         concrete((self, start), "log_density")
+        if is_spread(self.initial):
+            raise SpreadError(
+                got="log_density on a measure in pieces on several devices",
+                need="all atoms in one place",
+                do="Take the flow of mf.gather(mu), if it fits.",
+            )
         if x is not None and moments is not None:
             raise TimeError(
                 got="points x without times, on a SpaceTime",
@@ -149,7 +170,7 @@ class Trajectory(eqx.Module):
         if key is not None:
             draws = normal(key, (positive_int(probes, "probes"), *np.shape(start)))
             signs = pad_axis(np.where(draws < 0, -1.0, 1.0), size, 1)
-        phi = FlowMap(self.velocity, self.plan.padded(), self.settings)
+        phi = FlowMap(self._moved_by(), self.plan.padded(), self.settings)
         program = cast((phi, self.initial.padded(), rows, moments, signs), dtype)
         solved = jax.tree.map(np.asarray, at_once(_compiled_density, *program))
         last = self.initial.with_points(on_device(solved.last[0][: self.initial.n]))
@@ -159,6 +180,15 @@ class Trajectory(eqx.Module):
         points = np.concatenate([np.asarray(start, dtype)[None], solved.states[1][kept]])
         change = np.concatenate([np.zeros((1, len(start)), dtype), solved.states[2][kept]])
         return on_device(points), on_device(np.asarray(logs, dtype) + change)
+
+    def _moved_by(self) -> Depthwise:
+        if self.velocity is None:
+            raise OptionError(
+                got="a trajectory that was loaded without its velocity",
+                need="the velocity, since files hold points only",
+                do="Pass it to mf.flows.load_flow(folder, velocity).",
+            )
+        return self.velocity
 
     def _moment(self, t: Any) -> float:
         moment, times = float(scalar(t, "t")), self.times
@@ -179,10 +209,12 @@ def _compiled(layers: Depthwise, mu: Any, plan: Plan, settings: Settings) -> tup
     return points, solved._replace(states=None)
 
 
+# axis 0 holds the times; the rows of axis 1 stay where they are
+_row = jax.jit(lambda points, i: points[i])
 _compiled_density = eqx.filter_jit(with_log_density)
 
 
-def _layers(velocity: Any, mu: Any) -> Depthwise:
+def checked_layers(velocity: Any, mu: Any) -> Depthwise:
     """The velocity as layers, refused unless they are alike and map the space of mu to itself."""
     maps = tuple(velocity) if isinstance(velocity, (list, tuple)) else (velocity,)
     for G in maps:
@@ -201,12 +233,10 @@ def _layers(velocity: Any, mu: Any) -> Depthwise:
     G = maps[0]
     G.check_meets(mu, getattr(mu, "times", None))
     if not isinstance(mu, AbstractAtomic):
-        raise no_closed_form(G, mu, "flow")
-    if is_spread(mu):
-        raise SpreadError(
-            got="a measure in pieces on several devices",
-            need="all atoms in one place",
-            do="Take mf.gather(mu) first, if it fits.",
+        raise NoClosedFormError(
+            got=f"a {type(mu).__name__} to be moved by particles",
+            need="a measure with atoms",
+            do="Take atoms first, mu.discretize(n) or mu.sample(key, n); mf.gaussian_flow moves a Gaussian exactly.",
         )
     return Depthwise(maps)
 
@@ -215,25 +245,6 @@ def _form(G: AbstractInContextMap) -> Any:
     """What layers of one flow share: structure, shapes, and everything that is not an array."""
     leaves, structure = jax.tree.flatten(G)
     return structure, tuple(leaf.shape if eqx.is_array(leaf) else leaf for leaf in leaves)
-
-
-def _moments(times: Any) -> np.ndarray:
-    moments = shaped(floats(times, "times"), "times", "k")
-    if is_traced(moments):
-        raise TracedError(
-            got="traced times",
-            need="concrete numbers",
-            do="Close over the times of a flow; rescale the velocity instead.",
-        )
-    finite(moments, "times")
-    moments = np.asarray(moments, np.float64)
-    if len(moments) < 2 or (np.diff(moments) <= 0).any():
-        raise TimeError(
-            got=f"times {np.array2string(moments, threshold=6)}",
-            need="at least two, each later than the one before",
-            do="The flow starts at the first: [0.0, 1.0]. To go back in time, change the sign of the velocity.",
-        )
-    return moments
 
 
 def _settings(solver: Any, rtol: Any, atol: Any, steps: Any, dtype: Any) -> tuple[Settings, int | None]:

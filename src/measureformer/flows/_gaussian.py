@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,7 +11,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, DtypeError, OptionError
-from measureformer.flows._solve import AbstractField, checked_times, checked_tolerance, solve
+from measureformer.flows._plan import checked_times
+from measureformer.flows._solve import AbstractField, checked_tolerance, solve
+from measureformer.maps import Attention
 from measureformer.maps.base import AbstractInContextMap, affine_parts, no_closed_form
 from measureformer.measures import AbstractGaussianLike, Gaussian
 from measureformer.measures.atomic import concrete
@@ -55,12 +58,17 @@ def gaussian_flow(G: Any, gaussian: Any, times: Any, *, rtol: Any = 1e-10) -> Ga
 
     It does where x ↦ G(N(m,Σ), x) = Bx + b is affine: softmax, L2, Sinkhorn and linear attention with any number of
     heads, their sums, multiples and residuals; `L2Attention.head(I, I, I, scale=1/(2ε)) - Identity()` is mean shift.
-    Other maps are refused. `times[0]` is the time of the given Gaussian. Steps are adaptive, with relative error
-    `rtol` in each. A square root R of Σ is integrated, R' = BR, so Σ = RRᵀ stays positive semidefinite and never
-    gains rank, and a singular Σ is no exception. A finite time of explosion is returned as `blow_up`, and the
-    trajectory ends before it. One layer of finite depth is exact by itself: `Residual(G, step).push(gaussian)`.
+    Other maps are refused. A sequence of maps shares the time equally, as in `mf.flow`: the parameters θ(t) of a
+    network, constant on pieces of its depth. `times[0]` is the time of the given Gaussian. Steps are adaptive, with
+    relative error `rtol` in each; one softmax head with V = v·I and a symmetric A = KᵀQ has a closed form, which is
+    taken instead and is exact to rounding. Otherwise a square root R of Σ is integrated, R' = BR, so Σ = RRᵀ stays
+    positive semidefinite and never gains rank, and a singular Σ is no exception. A finite time of explosion is returned
+    as `blow_up`, and the trajectory ends before it. One layer of finite depth is exact by itself:
+    `Residual(G, step).push(gaussian)`.
 
     Statement   m' = G(N(m,Σ), m),  Σ' = BΣ + ΣBᵀ;  for softmax B = VΣA and m' = V(I + ΣA)m, A = KᵀQ
+                V = v·I, A = Aᵀ:  Σ(t) = (Σ_0^{-1} − 2vtA)^{-1},  m(t) = e^{vt}(I − 2vtΣ_0A)^{-1/2}m_0;  in particular
+                V = −I, A = I:  Σ ~ I/(2t) and m ~ e^{−t}t^{−1/2}
     Cost        O(d³) for each of 13 stages of a step.
     Ref         castin2025.
 
@@ -71,18 +79,89 @@ def gaussian_flow(G: Any, gaussian: Any, times: Any, *, rtol: Any = 1e-10) -> Ga
     ([1.0, 2.0], [1.815886], 0.5)
     """
     times = checked_times(times)
-    _check(G, gaussian)
-    dtype, given = default_float(), common_dtype(G, gaussian)
-    field, start = cast((_Moments(G), gaussian), dtype)
-    state = np.asarray(start.center), _thin_root(np.asarray(start.cov))
-    size = max(float(np.abs(part).max(initial=0.0)) for part in state) or 1.0
+    maps = tuple(G) if isinstance(G, (list, tuple)) else (G,)
+    _check_all(maps, gaussian)
+    dtype, given = default_float(), common_dtype(maps, gaussian)
     rtol = checked_tolerance(rtol, dtype)
-    found = solve(field, state, times, rtol=rtol, atol=1e-3 * rtol * size)
+    layers, start = cast((maps, gaussian), dtype)
+    state = np.asarray(start.center), _thin_root(np.asarray(start.cov))
+    pieces: list[_Piece] = []
+    for layer, moments in zip(layers, _shared(times, len(maps)), strict=True):
+        pieces.append(_exact(layer, state, moments) or _integrated(layer, state, moments, rtol, gaussian.log_mass))
+        if pieces[-1].blow_up is not None:
+            break
+        state = pieces[-1].means[-1], pieces[-1].roots[-1]
+    wanted, means, roots = _at(times, pieces)
+    arrays = cast((wanted, means, roots @ roots.swapaxes(1, 2), roots), given)
+    return GaussianFlow(*map(on_device, arrays), blow_up=pieces[-1].blow_up, log_mass=gaussian.log_mass)
+
+
+class _Piece(NamedTuple):
+    """The flow of one layer: states at its times before the blow-up."""
+
+    times: np.ndarray
+    means: np.ndarray
+    roots: np.ndarray
+    blow_up: float | None
+
+
+def _shared(times: np.ndarray, count: int) -> list[np.ndarray]:
+    """The times of each of `count` layers that share the way equally: its edges, and what is asked for between."""
+    edges = times[0] + (times[-1] - times[0]) * np.arange(count + 1) / count
+    edges[-1] = times[-1]
+    inside = [times[(times > low) & (times < high)] for low, high in pairwise(edges)]
+    return [np.concatenate([[low], some, [high]]) for some, (low, high) in zip(inside, pairwise(edges), strict=True)]
+
+
+def _at(times: np.ndarray, pieces: list[_Piece]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Those of the times that were reached, with mean and root."""
+    known, means, roots = (np.concatenate(part) for part in zip(*(piece[:3] for piece in pieces), strict=True))
+    place = np.searchsorted(known, times)
+    reached = (place < len(known)) & (known[np.minimum(place, len(known) - 1)] == times)
+    return times[reached], means[place[reached]], roots[place[reached]]
+
+
+def _integrated(G: AbstractInContextMap, state: Any, times: np.ndarray, rtol: float, log_mass: Any = 0.0) -> _Piece:
+    field = _Moments(G)
+    size = max(float(np.abs(part).max(initial=0.0)) for part in state) or 1.0
+
+    def measure(state: Any) -> Gaussian:
+        return Gaussian(state[0], state[1] @ state[1].T, log_mass=log_mass)
+
+    found = solve(field, state, times, rtol=rtol, atol=1e-3 * rtol * size, seen=measure)
     means, roots = found.states
-    covs = roots @ roots.swapaxes(1, 2)
-    arrays = cast((times[: len(means)], means, covs, roots), given)
     blow_up = _pole(field, found.last_time, found.last_state) if found.stopped else None
-    return GaussianFlow(*map(on_device, arrays), blow_up=blow_up, log_mass=gaussian.log_mass)
+    return _Piece(times[: len(means)], means, roots, blow_up)
+
+
+def _exact(G: AbstractInContextMap, state: Any, times: np.ndarray) -> _Piece | None:
+    """The closed form where there is one: one softmax head, V = v·I and A symmetric. None elsewhere.
+
+    The centred flow map is M(t) = (I − 2vtΣ_0A)^{-1/2}, and the mean e^{vt}M(t)m_0. With Σ_0 = RRᵀ and the eigenvalues
+    λ of RᵀAR = UΛUᵀ, powers (Σ_0A)^k = R(RᵀAR)^{k−1}RᵀA give M R = R U(1 − 2vtΛ)^{-1/2}Uᵀ and
+    M = I + R U((1 − 2vtΛ)^{-1/2} − 1)/Λ Uᵀ RᵀA, also where Σ_0 is singular.
+    """
+    if type(G) is not Attention or len(G.Q) != 1:
+        return None
+    A, V, (mean, root) = np.asarray(G.A[0]), np.asarray(G.W[0]) @ np.asarray(G.V[0]), state
+    if V.shape[0] != V.shape[1] or not np.array_equal(V, V[0, 0] * np.eye(len(V))):
+        return None
+    if np.abs(A - A.T).max() > 8 * np.finfo(A.dtype).eps * np.abs(A).max():
+        return None
+    rates, axes = np.linalg.eigh(root.T @ (0.5 * (A + A.T)) @ root)
+    rates, v = V[0, 0] * rates, float(V[0, 0])
+    top = 2 * float(rates.max(initial=0.0))
+    blow_up = float(times[0] + 1 / top) if top * (times[-1] - times[0]) >= 1 else None
+    known = times if blow_up is None else times[times < blow_up]
+    t = (known - known[0])[:, None]
+    logs = -0.5 * np.log1p(-2 * t * rates)
+    slopes = np.where(rates == 0, t, np.expm1(logs) / np.where(rates == 0, 1, rates))
+    along = root @ axes
+    with np.errstate(over="ignore", invalid="ignore"):
+        roots = (along * np.exp(logs)[:, None, :]) @ axes.T
+        means = np.exp(v * t) * (mean + (slopes * (v * along.T @ A @ mean)) @ along.T)
+    # what does not fit is refused by the solver, which says how far it got
+    return _Piece(known, means, roots, blow_up) if np.isfinite(means).all() and np.isfinite(roots).all() else None
 
 
 def moment_rates(G: Any, gaussian: Any) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
@@ -138,6 +217,13 @@ def _thin_root(cov: np.ndarray) -> np.ndarray:
     return vectors[:, kept] * np.sqrt(values[kept])
 
 
+def _check_all(maps: tuple[Any, ...], gaussian: Any) -> None:
+    if not maps:
+        raise OptionError(got="no layers", need="at least one", do="Pass a map, or a list of maps that share the time.")
+    for G in maps:
+        _check(G, gaussian)
+
+
 def _check(G: Any, gaussian: Any) -> None:
     if not isinstance(G, AbstractInContextMap) or not isinstance(gaussian, AbstractGaussianLike):
         raise DtypeError(
@@ -186,8 +272,10 @@ def castin25_blow_up(A: Any, cov: Any) -> float | None:
     (0.5, None)
     """
     A, root = _square(A, "A"), _root(cov)
-    top = float(np.linalg.eigvalsh(root @ (A + A.T) @ root)[-1])
-    return 1 / top if top > 0 else None
+    values = np.linalg.eigvalsh(root @ (A + A.T) @ root)
+    # of a singular covariance some are zero up to rounding
+    zero = 8 * len(A) * np.finfo(np.float64).eps * np.linalg.norm(root, 2) ** 2 * np.linalg.norm(A + A.T, 2)
+    return 1 / float(values[-1]) if values[-1] > zero else None
 
 
 def castin25_stationary_rank(A: Any) -> int:

@@ -59,27 +59,17 @@ def _adaptively(field: Field, start: Any, plan: Plan, settings: Settings, forwar
     import diffrax
 
     dtype = jax.tree.leaves(start)[0].dtype
-    t0, times = jnp.asarray(plan.start, dtype), _stacked(plan.times, dtype)
-    controller: Any = diffrax.PIDController(
-        rtol=jnp.asarray(settings.rtol, dtype),
-        atol=jnp.asarray(settings.atol, dtype),
-        norm=_largest,
-        # below this a step is lost in the rounding of the time: the solution is about to leave the numbers
-        dtmin=16 * float(jnp.finfo(dtype).eps) * jnp.maximum(jnp.abs(t0), jnp.abs(times[-1])),
-        force_dtmin=False,
-    )
-    jumps = _stacked(plan.jumps, dtype) if plan.jumps else None
-    if jumps is not None:
-        controller = diffrax.ClipStepSizeController(controller, jump_ts=jumps)
+    t0, times = jnp.asarray(plan.start, dtype), stacked(plan.times, dtype)
+    jumps = stacked(plan.jumps, dtype) if plan.jumps else None
     found = diffrax.diffeqsolve(
-        diffrax.ODETerm(lambda t, y, _: field(0 if jumps is None else jnp.searchsorted(jumps, t, side="right"), y)),
-        _solver(settings.solver),
+        in_pieces(field, jumps),
+        solver_called(settings.solver),
         t0,
         times[-1],
         None,
         start,
         saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=times), diffrax.SubSaveAt(t1=True)]),
-        stepsize_controller=controller,
+        stepsize_controller=controlled(t0, times[-1], jumps, settings),
         adjoint=_adjoint(forward),
         max_steps=LIMIT,
         throw=False,
@@ -103,8 +93,8 @@ def _by_equal_steps(field: Field, start: Any, plan: Plan, settings: Settings, fo
     def advance(y: Any, segment: Any) -> tuple[Any, Any]:
         step, count, piece = segment
         found = diffrax.diffeqsolve(
-            diffrax.ODETerm(lambda s, y, _: jax.tree.map(lambda v: step * v, field(piece, y))),
-            _solver(settings.solver),
+            in_steps(field, step, piece),
+            solver_called(settings.solver),
             jnp.zeros((), dtype),
             count.astype(dtype),
             jnp.ones((), dtype),
@@ -117,18 +107,48 @@ def _by_equal_steps(field: Field, start: Any, plan: Plan, settings: Settings, fo
         y = jax.tree.map(lambda saved: saved[0], found.ys)
         return y, y
 
-    segments = _stacked(plan.steps, dtype), _stacked(plan.counts, int), _stacked(plan.pieces, int)
+    segments = stacked(plan.steps, dtype), stacked(plan.counts, int), stacked(plan.pieces, int)
     _, states = jax.lax.scan(advance, start, segments)
-    states = jax.tree.map(lambda y: y[_stacked(plan.ends, int)], states)
+    states = jax.tree.map(lambda y: y[stacked(plan.ends, int)], states)
     finite = jnp.all(jnp.stack([_finite(y) for y in jax.tree.leaves(states)]), axis=0)
-    times = jnp.concatenate([jnp.asarray(plan.start, dtype)[None], _stacked(plan.times, dtype)])
+    times = jnp.concatenate([jnp.asarray(plan.start, dtype)[None], stacked(plan.times, dtype)])
     history = jax.tree.map(lambda y, ys: jnp.concatenate([y[None], ys]), start, states)
     last = jnp.sum(jnp.cumprod(finite.astype(int)))
     code = jnp.where(jnp.all(finite), SUCCESS, NOT_FINITE)
     return Solved(states, code, times[last], jax.tree.map(lambda y: y[last], history))
 
 
-def _solver(name: str) -> Any:
+def controlled(t0: Array, t1: Array, jumps: Array | None, settings: Settings) -> Any:
+    """The control of adaptive steps from t0 to t1."""
+    import diffrax
+
+    controller = diffrax.PIDController(
+        rtol=jnp.asarray(settings.rtol, t0.dtype),
+        atol=jnp.asarray(settings.atol, t0.dtype),
+        norm=_largest,
+        # below this a step is lost in the rounding of the time: the solution is about to leave the numbers
+        dtmin=16 * float(jnp.finfo(t0.dtype).eps) * jnp.maximum(jnp.abs(t0), jnp.abs(t1)),
+        force_dtmin=False,
+    )
+    return controller if jumps is None else diffrax.ClipStepSizeController(controller, jump_ts=jumps)
+
+
+def in_pieces(field: Field, jumps: Array | None) -> Any:
+    """The field as a function of time, whose piece changes at the jumps."""
+    import diffrax
+
+    return diffrax.ODETerm(lambda t, y, _: field(0 if jumps is None else jnp.searchsorted(jumps, t, side="right"), y))
+
+
+def in_steps(field: Field, step: Array, piece: Array) -> Any:
+    """One piece of the field, in units of steps."""
+    import diffrax
+
+    return diffrax.ODETerm(lambda s, y, _: jax.tree.map(lambda v: step * v, field(piece, y)))
+
+
+def solver_called(name: str) -> Any:
+    """The method of this name."""
     if name == "rk4":
         from measureformer.flows._rk4 import RK4
 
@@ -145,7 +165,8 @@ def _adjoint(forward: bool) -> Any:
     return diffrax.DirectAdjoint() if forward else diffrax.RecursiveCheckpointAdjoint()
 
 
-def _stacked(scalars: tuple[Any, ...], dtype: Any) -> Array:
+def stacked(scalars: tuple[Any, ...], dtype: Any) -> Array:
+    """Scalars of a plan as one array."""
     return jnp.stack([jnp.asarray(value, dtype) for value in scalars])
 
 

@@ -7,14 +7,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from measureformer.errors import BlowUpError, DimensionMismatchError, StepLimitError
-from measureformer.flows._integrate import LIMIT, NO_STEPS_LEFT, NOT_FINITE, Settings, Solved, solve
+from measureformer.flows._integrate import LIMIT, NO_STEPS_LEFT, NOT_FINITE, Field, Settings, Solved, solve
 from measureformer.flows._plan import Plan
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
 from measureformer.measures import AbstractAtomic
-from measureformer.numerics.arrays import at_once, cast
+from measureformer.numerics.arrays import at_once, cast, host
 
 
 class Depthwise(eqx.Module):
@@ -83,11 +82,16 @@ class FlowMap(AbstractInContextMap):
 
 def particles(velocity: Depthwise, mu: Any, plan: Plan, settings: Settings, *, forward: bool = False) -> Solved:
     """The atoms of mu along the plan."""
+    return solve(field_of(velocity, mu), mu.points, plan, settings, forward=forward)
+
+
+def field_of(velocity: Depthwise, mu: Any) -> Field:
+    """How the atoms of mu move, as a function of where they are."""
 
     def field(index: Any, points: Any) -> Any:
-        return _alike(velocity.piece(index).at_atoms(mu.with_points(points)), points)
+        return alike(velocity.piece(index).at_atoms(mu.with_points(points)), points)
 
-    return solve(field, mu.points, plan, settings, forward=forward)
+    return field
 
 
 def with_passengers(phi: FlowMap, mu: Any, x: Any, t: Any) -> Solved:
@@ -95,12 +99,12 @@ def with_passengers(phi: FlowMap, mu: Any, x: Any, t: Any) -> Solved:
 
     def field(index: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
         G, moved = phi.velocity.piece(index), mu.with_points(state[0])
-        return _alike(G.at_atoms(moved), state[0]), _alike(G.evaluate(moved, state[1], t), state[1])
+        return alike(G.at_atoms(moved), state[0]), alike(G.evaluate(moved, state[1], t), state[1])
 
     return solve(field, (mu.points, x), phi.plan, phi.settings, forward=True)
 
 
-def _alike(velocity: Any, points: Any) -> Any:
+def alike(velocity: Any, points: Any) -> Any:
     """Refuse a velocity that is not a vector for each point. Shapes are known while the program is traced."""
     if velocity.shape != points.shape:
         raise DimensionMismatchError(
@@ -122,7 +126,7 @@ def refuse_failure(solved: Solved, last: Any, settings: Settings) -> None:
             last=(time, last),
         )
     if code == NOT_FINITE:
-        size = float(np.abs(np.asarray(last.points)).max())
+        size = float(abs(host(last.points)).max())
         raise BlowUpError(
             got=f"a flow that stops being finite soon after t = {time:.6g}, with coordinates up to {size:.3g}",
             need="a solution up to the last time",

@@ -8,7 +8,8 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from measureformer.errors import OptionError
+from measureformer.errors import OptionError, ShapeError, TimeError, TracedError
+from measureformer.numerics.arrays import finite, floats, is_traced
 
 
 class Plan(eqx.Module):
@@ -53,6 +54,40 @@ class Plan(eqx.Module):
             else:
                 runs.append([float(step), int(count), int(piece)])
         return _with_segments(self.start, (np.asarray(t),), self.jumps, runs or [[0.0, 0, 0]])
+
+    def cut(self, count: int) -> Plan:
+        """The same plan with the first `count` of its times only."""
+        if not self.most:
+            return Plan(self.start, self.times[:count], self.jumps)
+        used = int(self.ends[count - 1]) + 1
+        runs = self.steps[:used], self.counts[:used], self.pieces[:used]
+        return Plan(self.start, self.times[:count], self.jumps, *runs, self.ends[:count], self.most)
+
+
+def checked_times(times: Any) -> np.ndarray:
+    """Times of a flow as a NumPy array (t,), strictly increasing; the first is that of the given measure."""
+    moments = floats(times, "times")
+    if moments.ndim != 1:
+        raise ShapeError(
+            got=f"times of shape {moments.shape}",
+            need="one axis: the time of the given measure, and later ones",
+            do="To flow until T pass [0.0, T].",
+        )
+    if is_traced(moments):
+        raise TracedError(
+            got="traced times",
+            need="concrete numbers",
+            do="Close over the times of a flow; rescale the velocity instead.",
+        )
+    finite(moments, "times")
+    moments = np.asarray(moments, np.float64)
+    if len(moments) < 2 or (np.diff(moments) <= 0).any():
+        raise TimeError(
+            got=f"times {np.array2string(moments, threshold=6)}",
+            need="at least two, each later than the one before",
+            do="The flow starts at the first: [0.0, 1.0]. To go back in time, change the sign of the velocity.",
+        )
+    return moments
 
 
 def planned(times: np.ndarray, pieces: int, steps: int | None) -> Plan:

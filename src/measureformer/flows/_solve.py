@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
 
-from measureformer.errors import NotFiniteError, OptionError, ToleranceError
-from measureformer.numerics.arrays import finite, floats, host, shaped
+from measureformer.errors import BlowUpError, OptionError, StepLimitError
+from measureformer.numerics.arrays import floats, host
 from measureformer.numerics.buckets import bucket
 
 MAX_STEPS = 200_000
@@ -40,19 +41,6 @@ class AbstractField(eqx.Module):
         raise NotImplementedError
 
 
-def checked_times(times: Any) -> np.ndarray:
-    """Times as a NumPy array (t,), strictly increasing; the first is that of the given state."""
-    times = np.asarray(host(shaped(floats(times, "times"), "times", "t")), np.float64)
-    finite(times, "times")
-    if len(times) < 2 or (np.diff(times) <= 0).any():
-        raise OptionError(
-            got=f"times {np.array2string(times, threshold=6)}",
-            need="at least two numbers, each larger than the one before",
-            do="The first time is that of the given measure: np.linspace(0, T, 50).",
-        )
-    return times
-
-
 def checked_tolerance(rtol: Any, dtype: Any) -> float:
     """A positive relative tolerance, not finer than the arithmetic."""
     tolerance = float(host(floats(rtol, "rtol")))
@@ -61,8 +49,16 @@ def checked_tolerance(rtol: Any, dtype: Any) -> float:
     return max(tolerance, 50 * float(np.finfo(dtype).eps))
 
 
-def solve(field: AbstractField, state: Any, times: np.ndarray, *, rtol: float, atol: float) -> Solved:
-    """Integrate from times[0] on. Too many steps, and states that are not finite, are refused with what was reached."""
+def solve(
+    field: AbstractField,
+    state: Any,
+    times: np.ndarray,
+    *,
+    rtol: float,
+    atol: float,
+    seen: Callable[[Any], Any] = lambda state: state,
+) -> Solved:
+    """Integrate from times[0] on; a flow that ends early is refused, with its last state as `seen` by the user."""
     count = len(times)
     # a new number of times compiles nothing: the last one is repeated
     padded = np.concatenate([times, np.full(bucket(count) - count, times[-1])])
@@ -74,24 +70,28 @@ def solve(field: AbstractField, state: Any, times: np.ndarray, *, rtol: float, a
     reached, last = min(end, count), float(saved[end])
     states, last_state = (jax.tree.map(lambda a, i=i: a[i], states) for i in (slice(reached), end))
     if full:
-        raise ToleranceError(
-            got=f"{MAX_STEPS} steps, which end at t = {last:.6g} in the state {_summary(last_state)}",
+        raise StepLimitError(
+            got=f"{MAX_STEPS} steps, which lead to t = {last:.6g} only",
             need=f"fewer steps for the way to t = {times[-1]:g}",
-            do="Ask for earlier times, or for less accuracy with rtol.",
+            do="Ask for earlier times, or for less accuracy with rtol; `error.last` is the pair (time, state) reached.",
+            last=(last, seen(last_state)),
         )
-    if not all(np.isfinite(a).all() for a in jax.tree.leaves((states, last_state))) or (
-        reached < count and not stopped
-    ):
-        raise NotFiniteError(
-            got=f"a state that is not finite; the last good time is {times[max(reached - 1, 0)]:g}",
+    good = np.logical_and.reduce([_finite(a) for a in jax.tree.leaves(states)])
+    ended = all(np.isfinite(a).all() for a in jax.tree.leaves(last_state))
+    if not (good.all() and ended) or (reached < count and not stopped):
+        # the first state is given, and finite
+        i = max(int(good.argmin() if not good.all() else reached) - 1, 0)
+        raise BlowUpError(
+            got=f"a state that is not finite soon after t = {times[i]:.6g}",
             need="finite velocities along the flow",
-            do="Ask for earlier times, or rescale the layer.",
+            do="Ask for earlier times, or rescale the layer; `error.last` is the last valid pair (time, state).",
+            last=(float(times[i]), seen(jax.tree.map(lambda a: a[i], states))),
         )
     return Solved(states, last, last_state, bool(stopped))
 
 
-def _summary(state: Any) -> str:
-    return ", ".join(np.array2string(a, precision=4, threshold=8, edgeitems=1) for a in jax.tree.leaves(state))
+def _finite(states: np.ndarray) -> np.ndarray:
+    return np.asarray(np.isfinite(states).all(axis=tuple(range(1, states.ndim))))
 
 
 @eqx.filter_jit

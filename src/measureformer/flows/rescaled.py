@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 
 from measureformer.attention import attend
 from measureformer.errors import DimensionMismatchError, DtypeError, NotFiniteError, OptionError
-from measureformer.flows._solve import AbstractField, checked_times, checked_tolerance, solve
+from measureformer.flows._plan import checked_times
+from measureformer.flows._solve import AbstractField, checked_tolerance, solve
 from measureformer.maps import Attention
 from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
@@ -87,8 +88,12 @@ def rescaled_flow(G: Any, mu: Any, times: Any, *, rtol: Any = 1e-8) -> RescaledF
     field = _Rescaled(V, A, padded.log_weights)
     rtol = checked_tolerance(rtol, dtype)
     size = float(mu.radius()) or 1.0
-    states = solve(field, np.asarray(padded.points), times, rtol=rtol, atol=rtol * size).states[:, : mu.n]
-    arrays = cast((times, states, np.asarray(mu.log_weights), V, A), given)
+
+    def rescaled(z: np.ndarray) -> Discrete:
+        return mu.with_points(on_device(z[: mu.n]))
+
+    found = solve(field, np.asarray(padded.points), times, rtol=rtol, atol=rtol * size, seen=rescaled)
+    arrays = cast((times, found.states[:, : mu.n], np.asarray(mu.log_weights), V, A), given)
     return RescaledFlow(*map(on_device, arrays))
 
 

@@ -82,6 +82,15 @@ class AbstractInContextMap(eqx.Module):
         """Whether an attention inside is causal, so that a query before all mass would see nothing."""
         return False
 
+    @property
+    def eager(self) -> bool:
+        """Whether a part of it is Python that cannot be compiled: then it is computed part by part, by `eagerly`."""
+        return False
+
+    def eagerly(self, mu: Any, x: Any, t: Any) -> Any:
+        """G(mu, x) on concrete arrays, with nothing compiled around it; x = None stands for the atoms of mu."""
+        raise NotImplementedError(f"{type(self).__name__} is eager and must say how it is computed")
+
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         """Whether x ↦ G(mu, x) is affine, so that it pushes Gaussians to Gaussians."""
         return False
@@ -176,7 +185,7 @@ class AbstractInContextMap(eqx.Module):
             raise DtypeError(
                 got=f"a context of type {type(mu).__name__}",
                 need="a measure",
-                do="Wrap the tokens: mf.Discrete.uniform(tokens), then G(mu, x).",
+                do="Wrap the tokens: mu = mf.Discrete.uniform(tokens).",
             )
         if self.in_dim is not None and mu.dim != self.in_dim:
             raise DimensionMismatchError(
@@ -197,6 +206,8 @@ class AbstractInContextMap(eqx.Module):
         Rows in pieces on a mesh are padded already; their values stay there.
         """
         dtype = self._dtype(mu, x)
+        if self.eager:
+            return np.asarray(self.eagerly(mu, x, t), dtype)
         count = mu.n if x is None else len(x)  # pyright: ignore[reportAttributeAccessIssue] x is None only for atoms
         padded = mu.padded() if isinstance(mu, AbstractAtomic) and not is_spread(mu) else mu
         queries = x, t

@@ -73,6 +73,15 @@ class Compose(AbstractInContextMap):
     def masks(self) -> bool:
         return any(G.masks for G in self.maps)
 
+    @property
+    def eager(self) -> bool:
+        return any(G.eager for G in self.maps)
+
+    def eagerly(self, mu: Any, x: Any, t: Any) -> Any:
+        for G in reversed(self.maps):
+            x, mu = (None if x is None else G(mu, x, t)), G.push(mu)
+        return mu.points if x is None else x
+
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
         *later, first = self.maps
         for G in reversed(later):
@@ -110,6 +119,11 @@ class Compose(AbstractInContextMap):
             x, mu = G(mu, x, t), G.push(mu)
 
 
+def part(G: AbstractInContextMap, mu: Any, x: Any, t: Any) -> Any:
+    """Values of G at queries, or at the atoms of mu for x = None, by its public calls."""
+    return G.push(mu).points if x is None else G(mu, x, t)
+
+
 def _pushed(G: AbstractInContextMap, mu: Any) -> Any:
     return mu.with_points(G.at_atoms(mu)) if isinstance(mu, AbstractAtomic) else G.push_gaussian(mu)
 
@@ -144,6 +158,13 @@ class Sum(AbstractInContextMap):
     @property
     def masks(self) -> bool:
         return self.first.masks or self.second.masks
+
+    @property
+    def eager(self) -> bool:
+        return self.first.eager or self.second.eager
+
+    def eagerly(self, mu: Any, x: Any, t: Any) -> Any:
+        return part(self.first, mu, x, t) + part(self.second, mu, x, t)
 
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
         return self.first.evaluate(mu, x, t) + self.second.evaluate(mu, x, t)
@@ -186,6 +207,13 @@ class AbstractWrapper(AbstractInContextMap):
     def masks(self) -> bool:
         return self.map.masks
 
+    @property
+    def eager(self) -> bool:
+        return self.map.eager
+
+    def eagerly(self, mu: Any, x: Any, t: Any) -> Any:
+        return part(self.map, mu, x, t)
+
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return self.map.affine_on(mu)
 
@@ -208,6 +236,9 @@ class Scaled(AbstractWrapper):
     def __init__(self, map: AbstractInContextMap, factor: Any) -> None:
         self.map = map
         self.factor = scalar(factor, "factor")
+
+    def eagerly(self, mu: Any, x: Any, t: Any) -> Any:
+        return self.factor * part(self.map, mu, x, t)
 
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
         return self.factor * self.map.evaluate(mu, x, t)
@@ -237,6 +268,9 @@ class Residual(AbstractWrapper):
             )
         self.map = map
         self.step = scalar(step, "step")
+
+    def eagerly(self, mu: Any, x: Any, t: Any) -> Any:
+        return (mu.points if x is None else x) + self.step * part(self.map, mu, x, t)
 
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
         return x + self.step * self.map.evaluate(mu, x, t)

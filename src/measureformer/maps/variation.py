@@ -15,7 +15,7 @@ from measureformer.errors import DerivativeError, ShapeError
 from measureformer.maps.attention import Attention
 from measureformer.maps.base import AbstractInContextMap, no_closed_form, queries_of, refuse_blind
 from measureformer.measures import AbstractAtomic, AbstractGaussianLike, AbstractMeasure
-from measureformer.numerics.arrays import cast, common_dtype, finite, is_traced, on_device
+from measureformer.numerics.arrays import at_once, cast, common_dtype, finite, is_traced, on_device
 from measureformer.numerics.buckets import bucket, pad_rows
 
 
@@ -50,15 +50,14 @@ def first_variation(
     G.examine(mu, x, t)
     if isinstance(mu, AbstractGaussianLike) and not isinstance(G, Attention):
         raise no_closed_form(G, mu, "first variation")
-        G, mu, x, t, y, s = cast((G, mu, x, t, y, s), common_dtype(G, mu, x))
+    G, mu, x, t, y, s = cast((G, mu, x, t, y, s), common_dtype(G, mu, x))
     if is_traced(G, mu, x, t, y, s):
         out, _ = _compiled(G, mu, x, t, y, s)
     else:
         padded = mu.padded() if isinstance(mu, AbstractAtomic) else mu
         rows = bucket(len(x))
         queries = pad_rows(x, rows), None if t is None else pad_rows(t, rows)
-        with jax.ensure_compile_time_eval():
-            out, jump = (np.asarray(part) for part in _compiled(G, padded, *queries, y, s))
+        out, jump = map(np.asarray, at_once(_compiled, G, padded, *queries, y, s))
         _refuse_jump(G, y, float(jump))
         out = on_device(out[: len(x)])
     return out[0] if single else out

@@ -3,6 +3,9 @@
 from measureformer.measures.atomic import AbstractAtomic as AbstractAtomic
 from measureformer.measures.base import AbstractMeasure as AbstractMeasure
 from measureformer.measures.discrete import Discrete as Discrete
+from measureformer.measures.domain import AbstractDomain as AbstractDomain
+from measureformer.measures.domain import Ball as Ball
+from measureformer.measures.domain import Box as Box
 from measureformer.measures.gap import subset_sum_gap as subset_sum_gap
 from measureformer.measures.gaussian import AbstractGaussianLike as AbstractGaussianLike
 from measureformer.measures.gaussian import Gaussian as Gaussian

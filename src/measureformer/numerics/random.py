@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from measureformer.errors import TracedError
 from measureformer.numerics.arrays import is_traced, prng_key
 from measureformer.numerics.buckets import bucket
 
@@ -24,6 +25,17 @@ def normal(key: Any, shape: tuple[int, ...]) -> Any:
 def uniform(key: Any, n: int) -> Any:
     """Numbers in [0, 1): NumPy for a concrete key, a tracer for a traced one."""
     return _first(_uniform, prng_key(key), n)
+
+
+def generator(key: Any) -> np.random.Generator:
+    """A NumPy generator that follows from a concrete key: for searches, which draw small numbers of things often."""
+    if is_traced(prng_key(key)):
+        raise TracedError(
+            got="a random key that is traced (inside jit or vmap)",
+            need="a concrete key",
+            do="Call the search outside of the transformed function.",
+        )
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
 def two_keys(key: Any) -> tuple[Array, Array]:

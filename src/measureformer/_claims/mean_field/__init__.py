@@ -1,0 +1,1 @@
+"""Mean field: from finitely many tokens to their law."""

@@ -1,0 +1,1 @@
+"""Which maps between measures are transformers"""

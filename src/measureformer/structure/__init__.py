@@ -1,0 +1,27 @@
+"""Which maps between measures are transformers: support, regular derivative, recovery."""
+
+from measureformer.measures.domain import FixedTimes as FixedTimes
+from measureformer.structure._continuity import Continuity as Continuity
+from measureformer.structure._continuity import JumpWitness as JumpWitness
+from measureformer.structure._continuity import continuity as continuity
+from measureformer.structure._counterexample import Prompts as Prompts
+from measureformer.structure._counterexample import counterexample as counterexample
+from measureformer.structure._counterexample import prompts as prompts
+from measureformer.structure._obstruction import Obstruction as Obstruction
+from measureformer.structure._obstruction import obstruction as obstruction
+from measureformer.structure._recover import Recovered as Recovered
+from measureformer.structure._recover import recover as recover
+from measureformer.structure.black_box import BlackBox as BlackBox
+from measureformer.structure.derivative import RegularDerivative as RegularDerivative
+from measureformer.structure.derivative import directional_derivative as directional_derivative
+from measureformer.structure.derivative import regular_derivative as regular_derivative
+from measureformer.structure.support import SupportReport as SupportReport
+from measureformer.structure.support import SupportWitness as SupportWitness
+from measureformer.structure.support import is_support_preserving as is_support_preserving
+from measureformer.structure.theorem import TransformerReport as TransformerReport
+from measureformer.structure.theorem import is_transformer as is_transformer
+from measureformer.structure.tokens import check_token_map as check_token_map
+from measureformer.structure.tokens import from_token_map as from_token_map
+from measureformer.structure.tokens import repetition as repetition
+from measureformer.structure.tokens import to_token_map as to_token_map
+from measureformer.structure.weights import generic as generic

@@ -1,0 +1,250 @@
+"""`is_transformer`: the theorem as one call, on a black box."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from measureformer.errors import SupportError
+from measureformer.measures import AbstractDomain, Discrete
+from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.random import generator
+from measureformer.refs import cite
+from measureformer.result import Check, Outcome, Result
+from measureformer.structure._continuity import (
+    Continuity,
+    JumpWitness,
+    Verdict,
+    derivative_search,
+    image_size,
+    measure_search,
+)
+from measureformer.structure._obstruction import LARGEST, obstruction
+from measureformer.structure._recover import Recovered, recover
+from measureformer.structure.black_box import Atoms, BlackBox, w1
+from measureformer.structure.probes import admitted, random_measure, require_domain
+from measureformer.structure.support import SupportReport, SupportWitness, searched
+
+HELD_OUT = 6
+REPRODUCED = 1e-6
+"""W_1 between f(mu) and G(mu, ·)♯mu on held-out measures, as a share of the size of the image, that is accepted."""
+
+
+class TransformerReport(eqx.Module):
+    """What `is_transformer` found: a verdict with its reason, the recovered map, and the evidence."""
+
+    verdict: Verdict
+    reason: str
+    """"f discontinuous", "support", "derivative", "no violation found in N trials", or what is undecided."""
+    map: Recovered | None
+    """The in-context map, if f is representable as far as the search can tell."""
+    witness: SupportWitness | JumpWitness | None
+    trials: int
+    calls: int
+    """Evaluations of f."""
+    itself: Continuity
+    """The search for jumps of f in W_1."""
+    support: SupportReport | None
+    derivative: Continuity | None
+    held_out: float
+    """The largest W_1(f(mu), G(mu, ·)♯mu) on measures that the searches have not seen; NaN if it was not reached."""
+    unreachable: float
+    """If f does not preserve support: the smallest W_1 distance of any push-forward of the witness to its image."""
+    scale: float
+    """Diameter of the image of a cloud that fills the domain."""
+    box: BlackBox
+    domain: AbstractDomain
+
+    @property
+    def lipschitz(self) -> float:
+        """The largest ratio of differences of G to distances that was seen: a lower bound of its constant."""
+        return float("nan") if self.derivative is None else self.derivative.lipschitz
+
+    def outcome(self) -> Outcome:
+        """The numbers as checks, for a claim or a report: what was not reached is NaN, and inconclusive."""
+        ends = [
+            float("nan") if part is None else (part.witness.jump if part.witness else 0.0) / self.scale
+            for part in (self.itself, self.derivative)
+        ]
+        violations = float("nan") if self.support is None else float(not self.support.holds)
+        return Outcome(
+            (
+                Check("jump of f, as a share of the image", ends[0], high=0.0),
+                Check("violations of the support", violations, high=0.0),
+                Check("jump of the in-context map, as a share of the image", ends[1], high=0.0),
+                Check("W_1 to the recovered map, held out", self.held_out / self.scale, high=REPRODUCED),
+            )
+        )
+
+    def result(self, key: Any, *, name: str = "black-box") -> Result:
+        """The numbers as a `Result`, which is JSON and which the report can draw.
+
+        Its control is f with every atom split in two, a tenth of the image apart: the same checks must reject it.
+        """
+        start = time.perf_counter()
+        control = is_transformer(_split(self.box, self.scale / 20), self.domain, key, trials=1).outcome()
+        return Result(
+            claim=f"furuya-2025-theorem-on-{name}",
+            chapter="structure",
+            chapter_title="Which maps between measures are transformers",
+            title=f"Is {name} a transformer?",
+            statement="f(μ) = G(μ,·)♯μ with a continuous in-context map G.",
+            hypotheses=("a search for violations, which is evidence and no proof",),
+            reference="furuya2025, Theorem 1",
+            citation=cite("furuya2025"),
+            control_statement="f, and then every atom split in two.",
+            run=self.outcome(),
+            control=control,
+            seed=0,
+            preset="full",
+            config={"trials": self.trials, "calls": self.calls, "dim": self.domain.dim},
+            versions={package: metadata.version(package) for package in ("jax", "numpy")},
+            seconds=time.perf_counter() - start,
+            fingerprint="",
+            command="mf.is_transformer(f, domain, key)",
+        )
+
+    def report(self) -> str:
+        """The evidence in sentences."""
+        lines = [f"{self.verdict}: {self.reason}", f"  f itself     {self._of(self.itself)}"]
+        if self.support is not None:
+            lines.append(f"  support      {self.support}")
+        if self.derivative is not None:
+            lines.append(f"  derivative   {self._of(self.derivative)}")
+        if self.unreachable == self.unreachable:
+            lines.append(f"  obstruction  no push-forward of the witness is closer than W_1 = {self.unreachable:.4g}")
+        if self.held_out == self.held_out:
+            lines.append(f"  held out     W_1(f(mu), G(mu, ·)♯mu) ≤ {self.held_out:.2g} on {HELD_OUT} other measures")
+            lines.append(f"  constant     ratios of G up to {self.lipschitz:.4g}: a lower bound of its constant")
+        lines.append(f"  {self.calls} evaluations of f; a search finds violations and proves nothing")
+        return "\n".join(lines)
+
+    @staticmethod
+    def _of(part: Continuity) -> str:
+        return (
+            str(part)
+            if part.witness
+            else f"no jump on {part.trials} paths" + (", but ratios blow up (a hint only)" if part.blow_up else "")
+        )
+
+
+def is_transformer(f: Any, domain: Any, key: Any, *, trials: Any = 16) -> TransformerReport:
+    """Whether a black box f between measures on a compact domain is given by a continuous in-context map.
+
+    First the hypothesis, that f is continuous in W_1; then whether it preserves support; then whether the regular
+    derivative is continuous; last, the map G is recovered and f(mu) = G(mu, ·)♯mu compared on measures that no search
+    has seen. The first failure decides, with a witness. "representable" says that nothing was found in so many
+    trials: evidence, not a proof. `trials` is the number of paths of each search; f is called some 1000 times.
+
+    Statement   for f continuous in W_1: f(mu) = G(mu, ·)♯mu with continuous G iff f is support preserving and its
+                regular derivative D̄f is uniformly continuous
+    Hypotheses  searched: continuity of f.
+    Ref         furuya2025, Theorem 1.
+
+    >>> import jax, measureformer as mf
+    >>> box, key = mf.Box([-1.0], [1.0]), jax.random.key(0)
+    >>> f = mf.Residual(mf.Attention.head([[1.0]], [[1.0]], [[0.5]])).push
+    >>> found = mf.is_transformer(f, box, key, trials=6)
+    >>> found.verdict, found.map(mf.Discrete.uniform([[0.0], [1.0]]), [0.0]).round(6).tolist()
+    ('representable', [0.25])
+    >>> mf.is_transformer(mf.structure.counterexample(), box, key).reason
+    'derivative'
+    """
+    box, domain, rng = BlackBox.of(f), require_domain(domain), generator(key)
+    trials = positive_int(trials, "trials")
+    scale = image_size(box, domain, rng)
+    itself = measure_search(box, domain, rng, trials, scale)
+    if itself.witness is not None:
+        return _rejected("f discontinuous", itself.witness, (box, domain), scale, itself)
+    support = searched(box, domain, rng, trials)
+    if support.witness is not None:
+        return _rejected("support", support.witness, (box, domain), scale, itself, support)
+    G = recover(box)
+    derivative = derivative_search(G, domain, rng, trials, scale)
+    if derivative.witness is not None:
+        reason = "f discontinuous" if _felt(box, domain, derivative.witness) else "derivative"
+        return _rejected(reason, derivative.witness, (box, domain), scale, itself, support, derivative)
+    total = itself.trials + support.total + derivative.trials
+    held_out = _held_out(G, domain, rng)
+    doubts = [
+        text
+        for doubt, text in (
+            (itself.verdict != "representable", "f changes too slowly towards a limit to tell whether it jumps"),
+            (derivative.verdict != "representable", "the derivative was not read everywhere, or changes too slowly"),
+            (not held_out <= REPRODUCED * scale, f"the recovered map misses f by W_1 = {held_out:.2g}"),
+        )
+        if doubt
+    ]
+    verdict: Verdict = "inconclusive" if doubts else "representable"
+    reason = "; ".join(doubts) or f"no violation found in {total} trials"
+    nothing = float("nan")
+    return TransformerReport(
+        verdict, reason, G, None, total, box.calls, itself, support, derivative, held_out, nothing, scale, box, domain
+    )
+
+
+def _felt(box: BlackBox, domain: AbstractDomain, witness: JumpWitness) -> bool:
+    """Whether f itself jumps if the query that does carries half of the mass: then the hypothesis fails already."""
+    ends = []
+    for mu, x in ((witness.first, witness.first_query), (witness.second, witness.second_query)):
+        points = np.concatenate([np.asarray(mu.points), np.asarray(x)[None]])
+        ends.append(box.image(admitted(domain, points, np.append(np.asarray(mu.weights), 1.0))))
+    return w1(*ends) > 0.1 * witness.jump
+
+
+def _rejected(
+    reason: str,
+    witness: SupportWitness | JumpWitness,
+    place: tuple[BlackBox, AbstractDomain],
+    scale: float,
+    itself: Continuity,
+    support: SupportReport | None = None,
+    derivative: Continuity | None = None,
+) -> TransformerReport:
+    box, domain = place
+    total = sum(part.trials for part in (itself, derivative) if part) + (support.total if support else 0)
+    nothing, unreachable = float("nan"), float("nan")
+    if isinstance(witness, SupportWitness) and witness.kind != "separated" and witness.mu.n <= LARGEST:
+        unreachable = obstruction(witness.mu, witness.nu).lower
+    return TransformerReport(
+        "not representable",
+        reason,
+        None,
+        witness,
+        total,
+        box.calls,
+        itself,
+        support,
+        derivative,
+        nothing,
+        unreachable,
+        scale,
+        box,
+        domain,
+    )
+
+
+def _split(box: BlackBox, step: float) -> Callable[[Discrete], Discrete]:
+    def f(mu: Discrete) -> Discrete:
+        nu = box(mu)
+        return 0.5 * nu.push(lambda y: np.asarray(y) - step) + 0.5 * nu.push(lambda y: np.asarray(y) + step)
+
+    return f
+
+
+def _held_out(G: Recovered, domain: AbstractDomain, rng: np.random.Generator) -> float:
+    """The largest W_1(f(mu), G(mu, ·)♯mu) over measures of other sizes than those of the searches, or infinity."""
+    worst = 0.0
+    for k in range(HELD_OUT):
+        mu = random_measure(domain, rng, 7 + 6 * k, weights=("equal", "random")[k % 2])
+        try:
+            values = G.read(mu, mu.points)
+        except SupportError:
+            return float("inf")
+        worst = max(worst, w1(Atoms(values, mu.weights), G.box.image(mu)))
+    return worst
