@@ -26,10 +26,6 @@ def _prefer_64_bit() -> None:
 _prefer_64_bit()
 
 _HOMES = {
-<<<<<<< HEAD
-    "measures": ["Discrete", "Gaussian", "GaussianMixture", "SpaceTime", "gather", "shard", "subset_sum_gap"],
-    "attention": ["Attended", "Concentration", "Grid", "Plan", "Sharded", "Streaming", "attend", "concentration"],
-=======
     "measures": [
         "Ball",
         "Box",
@@ -41,8 +37,7 @@ _HOMES = {
         "shard",
         "subset_sum_gap",
     ],
-    "attention": ["Attended", "Concentration", "Sharded", "Streaming", "attend", "concentration"],
->>>>>>> main
+    "attention": ["Attended", "Concentration", "Grid", "Plan", "Sharded", "Streaming", "attend", "concentration"],
     "maps": [
         "AbstractInContextMap",
         "Attention",
