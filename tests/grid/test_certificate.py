@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import partial
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_interpolation_error_of_one_axis(sigma: float) -> None:
     assert nodes_for(0.0, 1e-9) == 1
 
 
-@pytest.mark.parametrize(("which", "shift"), [("keys", 1e6), ("queries", 50.0)])
+@pytest.mark.parametrize(("which", "shift"), [("keys", 1e6), ("queries", 1e6)])
 def test_far_points_are_still_right(which: str, shift: float) -> None:
     rng = np.random.default_rng(2)
     q, k = rng.uniform(-1, 1, (50, 1)), rng.uniform(-1, 1, (400, 1))
@@ -159,7 +160,11 @@ def test_certificates_without_rounding_terms_are_wrong() -> None:
 
 def test_an_impossible_tolerance_is_refused_with_one_that_is_possible() -> None:
     rng = np.random.default_rng(4)
-    x = rng.normal(size=(3000, 2)) * 3
+    x = rng.normal(size=(200, 2)) * 3
     with pytest.raises(ToleranceError, match="at least") as caught:
-        mf.attend(x, x, x, method="grid", tol=1e-15)
+        mf.attend(x, x, x / 100, method="grid", tol=1e-15)
     assert "float64" in str(caught.value)
+    possible = float(re.findall(r"at least ([\d.e-]+)", str(caught.value))[0])
+    assert possible < 1e-10
+    out = mf.attend(x, x, x / 100, method="grid", tol=possible)
+    assert float(out.log_normalizer_error.max()) <= possible

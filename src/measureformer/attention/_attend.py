@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.attention.blocks import LOGITS, Keys, Queries
-from measureformer.attention.grid import Grid, grid_attention, grid_if_faster
+from measureformer.attention.grid import Grid, followed, grid_attention, grid_if_faster
 from measureformer.attention.rounding import rounding_bounds
 from measureformer.attention.sharded import Sharded, at_mesh_edge, chosen, ring_attention
 from measureformer.attention.streaming import Streaming, stream
@@ -100,6 +100,9 @@ def attend(
     times = _checked_times(times, q.shape[-2], n)
     dtype = common_dtype(q, k, v, log_weights)
     arrays = cast((q, k, v, log_weights, times), dtype)
+    follow = followed()
+    if follow is not None and method == "auto" and is_traced(arrays):
+        return Attended(*follow.attend(arrays[:4], arrays[4]))
     settings = _settings(method, arrays)
     if not is_traced(arrays):
         _check_values(*arrays)

@@ -4,4 +4,7 @@ from measureformer.attention.grid._grid import Grid as Grid
 from measureformer.attention.grid._grid import grid_attention as grid_attention
 from measureformer.attention.grid._grid import grid_if_faster as grid_if_faster
 from measureformer.attention.grid.costs import Costs as Costs
+from measureformer.attention.grid.follow import followed as followed
+from measureformer.attention.grid.follow import following as following
+from measureformer.attention.grid.follow import plans_of_heads as plans_of_heads
 from measureformer.attention.grid.plan import Plan as Plan

@@ -16,7 +16,7 @@ from measureformer.attention.grid.plan import Plan, covers_framed, framed, scale
 from measureformer.attention.grid.planner import DEFAULT_TOL, cheaper_plan, make_plan
 from measureformer.attention.grid.sums import Points
 from measureformer.errors import OptionError, PlanError, ShapeError, ToleranceError, TracedError
-from measureformer.numerics.arrays import is_traced, needs_jax, on_device
+from measureformer.numerics.arrays import is_traced, namespace, needs_jax, on_device
 from measureformer.numerics.buckets import bucket, pad_axis, pad_log_weights
 
 LEAST = 0.2
@@ -100,7 +100,7 @@ def grid_attention(settings: Grid, arrays: Any, times: Any, tol: float | None) -
     q, k, v, log_weights = (np.asarray(a, np.float64) for a in arrays)
     plan = settings.plan
     if plan is None:
-        wanted = _relative(DEFAULT_TOL if tol is None else tol, v[log_weights > -np.inf])
+        wanted = relative_tolerance(DEFAULT_TOL if tol is None else tol, v[log_weights > -np.inf])
         pair = None if times is None else tuple(np.asarray(t, np.float64) for t in times)
         plan = make_plan(q, k, log_weights, tol=wanted, columns=1 + v.shape[1], times=pair)
     rows, columns = bucket(len(q)), bucket(len(k))
@@ -128,11 +128,11 @@ def grid_if_faster(arrays: Any, times: Any, tol: float) -> Grid | None:
 
     arrays = tuple(np.asarray(a, np.float64) for a in arrays)
     pair = None if times is None else tuple(np.asarray(t, np.float64) for t in times)
-    plan = cheaper_plan(arrays, pair, _relative(tol, v), calibrated())
+    plan = cheaper_plan(arrays, pair, relative_tolerance(tol, v), calibrated())
     return None if plan is None else Grid(plan)
 
 
-def _relative(tol: float, v: Any) -> float:
+def relative_tolerance(tol: float, v: Any) -> float:
     """The tolerance of log Z with which values are within tol: those up to V from their centre are off by 2 V δ."""
     spread = float(np.linalg.norm(np.ptp(np.asarray(v), axis=0)))
     return min(tol, 0.98 * tol / max(spread, 1e-300), 0.5)
@@ -142,16 +142,15 @@ def _float64() -> bool:
     return jax.dtypes.canonicalize_dtype(np.float64) == np.float64
 
 
-def _rounded(cut: list[np.ndarray], dtype: Any) -> list[np.ndarray]:
+def _rounded(cut: list[Any], dtype: Any) -> list[Any]:
     """In the user's precision: rounding to it is part of the error."""
     if dtype == np.float64:
         return cut
-    unit = float(np.finfo(dtype).eps)
+    xp, unit = namespace(cut), float(np.finfo(dtype).eps)
     values, error, log_z, log_error = cut
-    error = error + unit * np.linalg.norm(values, axis=1)
-    return [
-        a.astype(dtype) for a in (values, error * (1 + unit), log_z, (log_error + unit * np.abs(log_z)) * (1 + unit))
-    ]
+    error = (error + unit * xp.linalg.norm(values, axis=1)) * (1 + unit)
+    log_error = (log_error + unit * xp.abs(log_z)) * (1 + unit)
+    return [a.astype(dtype) for a in (values, error, log_z, log_error)]
 
 
 def _check(settings: Grid, q: Any, times: Any) -> None:
@@ -159,7 +158,7 @@ def _check(settings: Grid, q: Any, times: Any) -> None:
         raise OptionError(
             got=f'method "grid" in dimension {q.shape[-1]}',
             need="dimension 1, 2 or 3: a grid grows like a power of the dimension",
-            do='Use method="streaming".',
+            do='Use method="streaming"; in mf.flow leave tol out.',
         )
     if not _float64():
         raise ToleranceError(
@@ -199,7 +198,8 @@ def _traced(settings: Grid, arrays: Any, dtype: Any) -> list[Any]:
     q, k = settings.plan.filled(q, k)
     v = jnp.concatenate([v, jnp.broadcast_to(v[:1], (len(k) - n, v.shape[1]))])
     log_weights = jnp.concatenate([log_weights, jnp.full(len(k) - n, -jnp.inf)])
-    return [a[:m].astype(dtype) for a in on_grid(settings.plan, jnp.asarray(q), jnp.asarray(k), v, log_weights)]
+    out = on_grid(settings.plan, jnp.asarray(q), jnp.asarray(k), v, log_weights)
+    return _rounded([a[:m] for a in out], dtype)
 
 
 def _over_heads(settings: Grid, arrays: Any, times: Any, tol: float | None) -> list[Any]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from measureformer.attention.grid.certificate import UNIT, amplification, counting
 from measureformer.attention.grid.chebyshev import axis_matrix, both_sides, matrix_error
-from measureformer.attention.grid.layout import Cut, bounding, cell_numbers, chunk_size, chunked, ladder, ordered
+from measureformer.attention.grid.layout import RUN, Cut, bounding, cell_numbers, chunk_size, chunked, ladder, ordered
 from measureformer.attention.grid.plan import Boxes
 from measureformer.attention.grid.shapes import Demand
 from measureformer.attention.grid.sums import Direct, Group, Side
@@ -65,8 +65,9 @@ def make_group(
     for kind, own in zip(kinds, members, strict=True):
         slots[own] = offset + np.arange(len(own)) * int(np.prod(kind))
         offset += int(ladder(len(own))) * int(np.prod(kind))
-    queries, _, _ = _side(x, [b.queries for b in boxes], [p[0] for p in pairs], first, slots)
-    keys, fullest, chunk = _side(y, [b.keys for b in boxes], [p[1] for p in pairs], first, slots)
+    steady = demand.margin > 0
+    queries, _, _ = _side(x, [b.queries for b in boxes], [p[0] for p in pairs], first, slots, steady)
+    keys, fullest, chunk = _side(y, [b.keys for b in boxes], [p[1] for p in pairs], first, slots, steady)
     precision = _precision(pairs, nodes, demand, chunk, fullest)
     matrices = tuple(_matrices([pairs[i] for i in own], nodes, precision) for own in members)
     group = Group(queries, keys, matrices, tuple(kinds), nodes)
@@ -121,8 +122,13 @@ def certificate_of(pair: tuple[Cut, Cut], nodes: tuple[int, ...], kind: Any, chu
     )
 
 
-def _side(points: np.ndarray, rows: list[Any], cuts: list[Cut], first: int, slots: np.ndarray) -> tuple[Side, int, int]:
-    """The points of all boxes in chunks, the most chunks and runs that are added up, and the size of a chunk."""
+def _side(
+    points: np.ndarray, rows: list[Any], cuts: list[Cut], first: int, slots: np.ndarray, steady: bool
+) -> tuple[Side, int, int]:
+    """The points of all boxes in chunks, the most chunks and runs that are added up, and the size of a chunk.
+
+    If `steady`, sizes depend on the numbers of points and cells only, and not on which cells the points are in.
+    """
     numbered = []
     for own, cut in zip(rows, cuts, strict=True):
         order, counts = ordered(cell_numbers(taken(points, own), cut), int(np.prod(cut.counts)))
@@ -143,10 +149,12 @@ def _side(points: np.ndarray, rows: list[Any], cuts: list[Cut], first: int, slot
         parts["scale"].append(np.broadcast_to(1 / np.maximum(cut.cell_half, 1e-300), centre.shape))
         runs, fullest = runs + len(made.cell_of_run), max(fullest, made.fullest)
     whole = {name: np.concatenate(arrays) for name, arrays in parts.items()}
-    size = bucket(len(whole["index"]))
-    padded = {
-        name: _filled(array, bucket(len(array)) if name == "slots" else size, name) for name, array in whole.items()
-    }
+    sizes = len(whole["index"]), len(whole["slots"])
+    if steady:
+        total, cells = sum(len(order) for order, _ in numbered), sum(len(counts) for _, counts in numbered)
+        cells = min(cells, total)
+        sizes = total // chunk + cells, total // (chunk * RUN) + cells
+    padded = {name: _filled(array, bucket(sizes[name == "slots"]), name) for name, array in whole.items()}
     side = Side(*(on_device(padded[n]) for n in ("index", "slot", "run", "slots", "box", "centre", "scale")))
     return side, fullest, chunk
 

@@ -29,6 +29,9 @@ MOST_TURNED = 300.0
 WORTH = 0.02
 """Seconds below which no time is spent on looking for boxes."""
 
+STEADY = 4.0
+"""How much more one box may cost than many, where points are to move: the shapes of many change with every plan."""
+
 DEFAULT_TOL = 1e-9
 
 
@@ -120,7 +123,7 @@ def _check(q: np.ndarray, k: np.ndarray, tol: float, margin: float) -> None:
         raise OptionError(
             got=f'method "grid" in dimension {q.shape[1]}',
             need="dimension 1, 2 or 3: a grid grows like a power of the dimension",
-            do='Use method="streaming".',
+            do='Use method="streaming"; in mf.flow leave tol out.',
         )
     finite(q, "q")
     finite(k, "k")
@@ -190,6 +193,9 @@ def _demand(framed: Framed, q: np.ndarray, tol: float, columns: int, margin: flo
     # of boxes at the rim, whose tilt is largest
     tilt, residual = np.abs(framed.x).max(1), np.asarray(framed.frame.residual)
     relative = float(argument(np, scales, tilt[None], reach[None], np.array([4.0]), residual)[0])
+    if margin > 0 and delta > 2 * relative:
+        # in powers of two: numbers of nodes are the same for points that have moved
+        delta = relative + 2.0 ** np.floor(np.log2(delta - relative))
     return Demand(float(delta), relative, columns, margin, costs, framed.fuzz)
 
 
@@ -197,7 +203,7 @@ def _boxes(framed: Framed, demand: Demand, tol: float) -> tuple[Keys | None, Fou
     """One box if that is cheap, else the cheapest cut of the tree with its cells of keys."""
     (_, r), (_, s) = bounding(framed.x), bounding(framed.y)
     m, n = framed.x.shape[1], framed.y.shape[1]
-    one = cheapest(r[None], s[None], np.array([m]), np.array([n]), demand)
+    one = cheapest(_widened(r, s, demand)[None], s[None], np.array([m]), np.array([n]), demand)
     direct = demand.costs.pair * m * n
     if demand.delta <= demand.argument:
         raise _impossible(framed, demand, tol)
@@ -208,9 +214,20 @@ def _boxes(framed: Framed, demand: Demand, tol: float) -> tuple[Keys | None, Fou
         return None, single
     keys = summary_of_keys(framed.y, framed.log_weights, r * s)
     found = search(framed.x, keys, r * s, demand)
-    if single.seconds <= found.seconds * 1.2:
+    if single.seconds <= found.seconds * (STEADY if demand.margin else 1.2):
         return None, single
     return keys, found._replace(boxes=merged(found.boxes, demand.costs))
+
+
+def _widened(r: np.ndarray, s: np.ndarray, demand: Demand) -> np.ndarray:
+    """Half-widths r for which products with s are powers of two, if points are to move.
+
+    Then plans that follow each other have one shape, and compile nothing.
+    """
+    product = r * s
+    if not demand.margin or not (product > 0).all():
+        return r
+    return r * 2.0 ** (np.ceil(np.log2(product)) - np.log2(product))
 
 
 def _impossible(framed: Framed, demand: Demand, tol: float) -> ToleranceError:
@@ -229,7 +246,7 @@ def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, to
         raise OptionError(
             got='method "grid" behind a mask in dimension 3',
             need="dimension 1 or 2: the moments of all prefixes would be too many",
-            do='Use method="streaming".',
+            do='Use method="streaming"; in mf.flow leave tol out.',
         )
     halves = tuple(
         np.maximum(np.abs(points).max(1) * (1 + demand.margin) + fuzz, 1e-300)
@@ -237,7 +254,8 @@ def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, to
     )
     best = (np.inf, None, None)
     for trial in TRIALS:
-        shape = shaped_by(trial, None, (*(half[None] for half in halves), np.array([m]), np.array([n])), demand)
+        sizes = _widened(*halves, demand)[None], halves[1][None], np.array([m]), np.array([n])
+        shape = shaped_by(trial, None, sizes, demand)
         on_axis = (shape.cells * shape.nodes)[0].astype(float)
         work = 2 * (on_axis**2).sum() + 2 * demand.columns * on_axis.prod()
         if np.isfinite(shape.seconds[0]) and work < best[0]:

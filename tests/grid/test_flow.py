@@ -1,0 +1,136 @@
+"""Flows whose attention is computed on a grid: against streaming, plans that follow the points, saving, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import measureformer as mf
+from compilations import count_compilations
+from measureformer.errors import MeasureformerError, OptionError, PlanError, ToleranceError, TracedError
+from measureformer.flows import _drive, _follow
+
+pytestmark = pytest.mark.usefixtures("light_compilation")
+
+TOL = 1e-8
+A = np.array([[1.0, 0.5], [-0.3, 0.8]])
+G = mf.Attention.head(A, np.eye(2), np.array([[0.3, -1.0], [1.0, 0.2]]))
+
+
+def cloud(seed: int, n: int = 300) -> Any:
+    rng = np.random.default_rng(seed)
+    return mf.Discrete.weighted(rng.uniform(-1, 1, (n, 2)), rng.uniform(0.5, 2, n))
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The margin of every plan that is made."""
+    made = []
+    original = _follow.plans_of_heads
+    monkeypatch.setattr(_follow, "plans_of_heads", lambda *args: made.append(args[-1]) or original(*args))
+    return made
+
+
+def test_the_flow_is_that_of_streaming(planned: list[float]) -> None:
+    # kills: a plan that is not made anew (points have left the cells: the velocity is wrong), errors of bounds
+    mu, times = cloud(0), [0.0, 0.5, 2.0]
+    ours, theirs = mf.flow(G, mu, times, tol=TOL), mf.flow(G, mu, times)
+    np.testing.assert_allclose(ours.points, theirs.points, atol=1e-6)
+    assert ours.error_bound is not None
+    assert theirs.error_bound is None
+    assert TOL / 1e3 < ours.error_bound <= TOL
+    assert len(planned) > 1
+    np.testing.assert_allclose(ours.at(1.0).points, theirs.at(1.0).points, atol=1e-6)
+
+
+LAYERS = [G, mf.Attention.head(-A, A, np.eye(2))]
+
+
+def equal(seed: int, n: int = 300, save: Any = None) -> Any:
+    return mf.flow(LAYERS, cloud(seed, n), [0.0, 1.0, 2.0], solver="euler", steps=10, tol=TOL, save=save)
+
+
+def test_a_residual_network_on_the_grid_and_planning_again_compiles_nothing(planned: list[float]) -> None:
+    # kills: a plan for the layer before, where the layer changes
+    found = equal(0)
+    expected = mf.flow(LAYERS, cloud(0), [0.0, 1.0, 2.0], solver="euler", steps=10)
+    np.testing.assert_allclose(found.points, expected.points, atol=1e-7)
+    before = len(planned)
+    assert count_compilations(lambda: [equal(seed, 300 - seed) for seed in (1, 2)]) == 0
+    assert len(planned) > before + 4
+
+
+def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # kills: plans made for the points at which the run was interrupted
+    whole = equal(0)
+    further, left = _drive._further, [7]
+
+    def interrupted(*args: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return further(*args)
+
+    monkeypatch.setattr(_drive, "CALL", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(_drive, "_further", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            equal(0, save=tmp_path / "run")
+    resumed = equal(0, save=tmp_path / "run")
+    np.testing.assert_array_equal(resumed.points, whole.points)
+    assert resumed.error_bound == whole.error_bound
+    loaded = mf.flows.load_flow(tmp_path / "run", LAYERS)
+    np.testing.assert_array_equal(loaded.points, whole.points)
+    assert loaded.error_bound == whole.error_bound
+    with pytest.raises(MeasureformerError, match="other settings"):
+        mf.flow(LAYERS, cloud(0), [0.0, 1.0, 2.0], solver="euler", steps=10, save=tmp_path / "run")
+
+
+def test_two_attentions_one_after_the_other_and_a_mask() -> None:
+    rng = np.random.default_rng(3)
+    sigma = mf.SpaceTime.sequence(rng.uniform(-1, 1, (200, 1)))
+    head = mf.Attention.head([[1.5]], [[1.0]], [[1.0]])
+    velocity = mf.Causal(head) @ mf.Residual(mf.Causal(head))
+    found, expected = (
+        mf.flow(velocity, sigma, [0.0, 0.5], solver="euler", steps=3, **options) for options in ({"tol": TOL}, {})
+    )
+    np.testing.assert_allclose(found.points, expected.points, atol=1e-7)
+    assert 0 < found.error_bound <= TOL
+
+
+HIGH = mf.Discrete.uniform(np.eye(4))
+REFUSALS: dict[str, tuple[type[Exception], Any, str]] = {
+    "tol": (OptionError, lambda: mf.flow(G, cloud(0), [0.0, 1.0], tol=0.0), "tol = 0.0"),
+    "no attention": (
+        OptionError,
+        lambda: mf.flow(mf.Linear(A), cloud(0), [0.0, 1.0], solver="euler", steps=2, tol=TOL),
+        "without softmax",
+    ),
+    "dimension": (
+        OptionError,
+        lambda: mf.flow(mf.Attention.head(*[np.eye(4)] * 3), HIGH, [0.0, 1.0], solver="euler", steps=2, tol=TOL),
+        "dimension 4",
+    ),
+    "impossible": (ToleranceError, lambda: mf.flow(G, cloud(0), [0.0, 1.0], tol=1e-17), "at least"),
+    "trace": (
+        TracedError,
+        lambda: jax.jit(lambda x: mf.flow(G, mf.Discrete.uniform(x), [0.0, 1.0], tol=TOL).points)(np.eye(2)),
+        "flow with save or tol",
+    ),
+    "large steps": (
+        PlanError,
+        lambda: mf.flow(1000 * G, cloud(0, 100), [0.0, 1.0], solver="heun", steps=1, tol=TOL),
+        "steps of 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refusals(case: str) -> None:
+    error, call, message = REFUSALS[case]
+    with pytest.raises(error, match=message):
+        call()
