@@ -68,7 +68,7 @@ class AdaptiveWalk(AbstractWalk):
     def go(self, stand: Stand, budget: int) -> Went:
         most = np.asarray(min(budget, LIMIT - stand.steps))
         target = self.times[stand.reached]
-        state, step, left, watched = self._call(_advance, *self._problem, self.plans, stand.state, target, most)
+        state, step, left, watch = self._call(_advance, *self._problem, self.plans, stand.state, target, most)
         taken, end, reached = int(most - left), np.asarray(step.end), stand.reached
         found = []
         while reached < len(self.times) and self.times[reached] <= end:
@@ -76,7 +76,7 @@ class AdaptiveWalk(AbstractWalk):
             reached += 1
         steps = 0 if found else stand.steps + taken
         code = NO_STEPS_LEFT if steps == LIMIT else SUCCESS
-        error, covered = max(stand.error, float(watched.error)), bool(watched.covered)
+        error, covered = max(stand.error, float(watch.error)), bool(watch.covered)
         stand = Stand(state, reached, steps, 0, code if state.ok else NOT_FINITE, error)
         return Went(stand, found, taken, covered)
 

@@ -70,7 +70,9 @@ class EqualWalk(AbstractWalk):
         return int(self.plan.pieces[min(stand.segment, len(self.plan.pieces) - 1)])
 
     def _set_out(self, points: Any, safe: Any) -> Marching:
-        return self._call(_set_out_equally, self.layers, self.mu, self.settings, self.plans, points, safe)
+        # which plans there are changes nothing here, and would only compile another program
+        plans = None if self.plans is None else ()
+        return self._call(_set_out_equally, self.layers, self.mu, self.settings, plans, points, safe)
 
 
 @eqx.filter_jit
