@@ -33,7 +33,7 @@ SHAPES = [((4,), (12,)), ((3, 2), (8, 9)), ((2, 1, 2), (6, 6, 6))]
 def test_certificate_holds_on_random_and_adversarial_problems(shape: Any) -> None:
     # more than 200 problems of eleven families on fixed shapes, so that few programs are compiled
     held, d = 0, len(shape[0])
-    for seed in range(110):
+    for seed in range(80):
         q, k, v, log_weights, family = problem(1000 * d + seed, 40, 250, d)
         plan = plan_of_shape(q, k, log_weights, *shape)
         if not float(np.asarray(plan.boxes.interpolation)[0]) < 0.5:
@@ -42,7 +42,7 @@ def test_certificate_holds_on_random_and_adversarial_problems(shape: Any) -> Non
         out = mf.attend(q, k, v, log_weights, method=mf.Grid(plan=plan))
         found = shares(out, *exact(q, k, v, log_weights))
         assert max(found) <= 1, (seed, family, found)
-    assert held >= 70
+    assert held >= 60
 
 
 @pytest.mark.parametrize(("d", "tol"), [(1, 1e-10), (2, 1e-8), (3, 1e-4)])

@@ -81,7 +81,8 @@ def test_auto_gives_away_no_accuracy_that_was_not_offered(monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_costs_can_be_measured_here() -> None:
+def test_costs_can_be_measured_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "KEYS", 8192)
     found = calibrate.measured()
     assert all(1e-13 < value < 1e-2 for value in asdict(found).values())
     # a product of matrices is cheaper than an exponential

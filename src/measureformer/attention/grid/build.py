@@ -65,9 +65,8 @@ def make_group(
     for kind, own in zip(kinds, members, strict=True):
         slots[own] = offset + np.arange(len(own)) * int(np.prod(kind))
         offset += int(ladder(len(own))) * int(np.prod(kind))
-    steady = demand.margin > 0
-    queries, _, _ = _side(x, [b.queries for b in boxes], [p[0] for p in pairs], first, slots, steady)
-    keys, fullest, chunk = _side(y, [b.keys for b in boxes], [p[1] for p in pairs], first, slots, steady)
+    queries, _, _ = _side(x, [b.queries for b in boxes], [p[0] for p in pairs], first, slots, demand.steady)
+    keys, fullest, chunk = _side(y, [b.keys for b in boxes], [p[1] for p in pairs], first, slots, demand.steady)
     precision = _precision(pairs, nodes, demand, chunk, fullest)
     matrices = tuple(_matrices([pairs[i] for i in own], nodes, precision) for own in members)
     group = Group(queries, keys, matrices, tuple(kinds), nodes)
@@ -125,10 +124,7 @@ def certificate_of(pair: tuple[Cut, Cut], nodes: tuple[int, ...], kind: Any, chu
 def _side(
     points: np.ndarray, rows: list[Any], cuts: list[Cut], first: int, slots: np.ndarray, steady: bool
 ) -> tuple[Side, int, int]:
-    """The points of all boxes in chunks, the most chunks and runs that are added up, and the size of a chunk.
-
-    If `steady`, sizes depend on the numbers of points and cells only, and not on which cells the points are in.
-    """
+    """The points of all boxes in chunks, the most chunks and runs that are added up, and the size of a chunk."""
     numbered = []
     for own, cut in zip(rows, cuts, strict=True):
         order, counts = ordered(cell_numbers(taken(points, own), cut), int(np.prod(cut.counts)))

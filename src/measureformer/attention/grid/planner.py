@@ -107,7 +107,7 @@ def plan_of_shape(q: Any, k: Any, log_weights: Any, cells: tuple[int, ...], node
     kept = np.flatnonzero(lw > -np.inf)
     framed = in_frame(q, k[kept], lw[kept])
     found = Found(0.0, [Box(None, None, cells, nodes)], np.ones((1, 0), bool), np.arange(len(q)))
-    return _assembled(framed, found, None, kept, len(k), Demand(1e-12, 0.0, 3, 0.0, Costs(), framed.fuzz))
+    return _assembled(framed, found, None, kept, len(k), Demand(1e-12, 0.0, 3, 0.0, Costs(), framed.fuzz, steady=True))
 
 
 def _reordered(framed: Framed, keys: np.ndarray, queries: np.ndarray) -> Framed:
@@ -196,7 +196,8 @@ def _demand(framed: Framed, q: np.ndarray, tol: float, columns: int, margin: flo
     if margin > 0 and delta > 2 * relative:
         # in powers of two: numbers of nodes are the same for points that have moved
         delta = relative + 2.0 ** np.floor(np.log2(delta - relative))
-    return Demand(float(delta), relative, columns, margin, costs, framed.fuzz)
+    # points that are to move will have other plans, which should not compile other programs
+    return Demand(float(delta), relative, columns, margin, costs, framed.fuzz, steady=margin > 0)
 
 
 def _boxes(framed: Framed, demand: Demand, tol: float) -> tuple[Keys | None, Found]:
@@ -214,7 +215,7 @@ def _boxes(framed: Framed, demand: Demand, tol: float) -> tuple[Keys | None, Fou
         return None, single
     keys = summary_of_keys(framed.y, framed.log_weights, r * s)
     found = search(framed.x, keys, r * s, demand)
-    if single.seconds <= found.seconds * (STEADY if demand.margin else 1.2):
+    if single.seconds <= found.seconds * (STEADY if demand.steady else 1.2):
         return None, single
     return keys, found._replace(boxes=merged(found.boxes, demand.costs))
 
@@ -225,7 +226,7 @@ def _widened(r: np.ndarray, s: np.ndarray, demand: Demand) -> np.ndarray:
     Then plans that follow each other have one shape, and compile nothing.
     """
     product = r * s
-    if not demand.margin or not (product > 0).all():
+    if not demand.steady or not (product > 0).all():
         return r
     return r * 2.0 ** (np.ceil(np.log2(product)) - np.log2(product))
 

@@ -49,6 +49,8 @@ class Demand:
     costs: Costs
     fuzz: tuple[Any, Any] = (0.0, 0.0)
     """How far rounding can move queries and keys, per axis."""
+    steady: bool = False
+    """Whether sizes of arrays may depend on how many points and cells there are only, and not on where they are."""
 
     @property
     def interpolation(self) -> float:
