@@ -46,31 +46,31 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_the_flow_is_that_of_streaming(planned: list[float]) -> None:
     # kills: a plan that is not made anew (points have left the cells: the velocity is wrong), errors of bounds
-    mu, times = cloud(0), [0.0, 0.5, 1.0]
-    ours, theirs = mf.flow(G, mu, times, tol=TOL), mf.flow(G, mu, times)
-    np.testing.assert_allclose(ours.points, theirs.points, atol=1e-6)
+    mu, times, options = cloud(0), [0.0, 0.1, 0.3], {"rtol": 1e-9, "atol": 1e-9}
+    ours, theirs = mf.flow(G, mu, times, tol=TOL, **options), mf.flow(G, mu, times, **options)
+    np.testing.assert_allclose(ours.points, theirs.points, atol=1e-8)
     assert ours.error_bound is not None
     assert theirs.error_bound is None
     assert TOL / 1e3 < ours.error_bound <= TOL
     assert len(planned) > 1
-    np.testing.assert_allclose(ours.at(0.75).points, theirs.at(0.75).points, atol=1e-6)
+    np.testing.assert_allclose(ours.at(0.2).points, theirs.at(0.2).points, atol=1e-8)
 
 
 LAYERS = [G, mf.Attention.head(A.T, np.eye(2), np.array([[0.0, 1.0], [-1.0, 0.0]]))]
 
 
 def equal(seed: int, n: int = 300, save: Any = None) -> Any:
-    return mf.flow(LAYERS, cloud(seed, n), [0.0, 1.0, 2.0], solver="euler", steps=10, tol=TOL, save=save)
+    return mf.flow(LAYERS, cloud(seed, n), [0.0, 0.3, 0.6], solver="euler", steps=6, tol=TOL, save=save)
 
 
 def test_a_residual_network_on_the_grid_and_planning_again_compiles_nothing(planned: list[float]) -> None:
     # kills: a plan for the layer before, where the layer changes
     found = equal(0)
-    expected = mf.flow(LAYERS, cloud(0), [0.0, 1.0, 2.0], solver="euler", steps=10)
+    expected = mf.flow(LAYERS, cloud(0), [0.0, 0.3, 0.6], solver="euler", steps=6)
     np.testing.assert_allclose(found.points, expected.points, atol=1e-7)
     before = len(planned)
     assert count_compilations(lambda: [equal(seed, 300 - seed) for seed in (1, 2)]) == 0
-    assert len(planned) > before + 4
+    assert len(planned) >= before + 4
 
 
 def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path: Path, monkeypat
     np.testing.assert_array_equal(loaded.points, whole.points)
     assert loaded.error_bound == whole.error_bound
     with pytest.raises(MeasureformerError, match="other settings"):
-        mf.flow(LAYERS, cloud(0), [0.0, 1.0, 2.0], solver="euler", steps=10, save=tmp_path / "run")
+        mf.flow(LAYERS, cloud(0), [0.0, 0.3, 0.6], solver="euler", steps=6, save=tmp_path / "run")
 
 
 def test_two_attentions_one_after_the_other_and_a_mask() -> None:
