@@ -125,7 +125,7 @@ class Folder:
             leaves = [_array(file, arrays, name, a.shape, a.dtype) for name, a in zip(names, expected, strict=True)]
             counts = [int(c) for c in _array(file, arrays, "counts", (len(_COUNTS),), np.int64)]
             error = float(_array(file, arrays, "error", (1,), np.float64)[0])
-        stand = Stand(jax.tree.unflatten(structure, leaves), *counts, error)
+        stand = Stand(jax.tree.unflatten(structure, leaves), *counts, error=error)
         if not possible(stand):
             raise _damaged(file, f"counts {', '.join(map(str, counts))}, which this flow cannot have come to")
         return stand

@@ -255,7 +255,7 @@ def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, to
     )
     best = (np.inf, None, None)
     for trial in TRIALS:
-        sizes = _widened(*halves, demand)[None], halves[1][None], np.array([m]), np.array([n])
+        sizes = _widened(halves[0], halves[1], demand)[None], halves[1][None], np.array([m]), np.array([n])
         shape = shaped_by(trial, None, sizes, demand)
         on_axis = (shape.cells * shape.nodes)[0].astype(float)
         work = 2 * (on_axis**2).sum() + 2 * demand.columns * on_axis.prod()
