@@ -31,10 +31,12 @@ check: setup ## lint, formatting, types, and the rules in tools/
 	@$(PY) -m pyright
 	@failed=0; for tool in tools/[a-z]*.py; do $(PY) "$$tool" || failed=1; done; exit $$failed
 
-bench: ## time it against others, write tables of ratios to benchmarks/results; about three quarters of an hour
+bench: ## time it against others, write tables of ratios to benchmarks/results; more than an hour
 	@sh tools/venv.sh dev bench
 	@$(PY) benchmarks/attention.py
 	@$(PY) benchmarks/lipschitz.py
+	@$(PY) benchmarks/grid.py
+	@$(PY) benchmarks/grid_certificate.py
 	@$(PY) benchmarks/flow.py
 	@$(PY) benchmarks/sphere.py
 	@$(PY) benchmarks/implicit_bias.py

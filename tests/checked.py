@@ -10,7 +10,7 @@ _LIBRARY_REFUSES = {
     # jaxtyping decorates methods one by one, and outside a decorated class beartype refuses Self
     Self: object,
     # a wrong choice is answered by the library's own sentence, which the tests want to read
-    Literal["auto", "streaming"]: object,
+    Literal["auto", "streaming", "grid"]: object,
     Literal["layer", "rms", "none"]: object,
     Literal["whole", "part"]: object,
     Literal["positive", "probability"]: object,

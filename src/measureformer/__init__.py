@@ -41,6 +41,8 @@ _HOMES = {
         "Attended",
         "Concentration",
         "Coverage",
+        "Grid",
+        "Plan",
         "Sharded",
         "Streaming",
         "attend",
@@ -104,6 +106,8 @@ if TYPE_CHECKING:
     from measureformer.attention import Attended as Attended
     from measureformer.attention import Concentration as Concentration
     from measureformer.attention import Coverage as Coverage
+    from measureformer.attention import Grid as Grid
+    from measureformer.attention import Plan as Plan
     from measureformer.attention import Sharded as Sharded
     from measureformer.attention import Streaming as Streaming
     from measureformer.attention import attend as attend

@@ -194,6 +194,10 @@ class MissingPackageError(MeasureformerError, ImportError):
     """An optional package that is not installed."""
 
 
+class PlanError(MeasureformerError, ValueError):
+    """A plan was used for points that have left its cells."""
+
+
 class UnknownClaimError(MeasureformerError, KeyError):
     """No claim of that name."""
 

@@ -7,6 +7,8 @@ from measureformer.attention._concentration import concentration as concentratio
 from measureformer.attention._coverage import Coverage as Coverage
 from measureformer.attention._coverage import coverage as coverage
 from measureformer.attention._coverage import fewest as fewest
+from measureformer.attention.grid import Grid as Grid
+from measureformer.attention.grid import Plan as Plan
 from measureformer.attention.hardmax import hardmax as hardmax
 from measureformer.attention.linear import masked_linear as masked_linear
 from measureformer.attention.sharded import Sharded as Sharded
