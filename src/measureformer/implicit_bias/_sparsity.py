@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from measureformer.attention import fewest
 from measureformer.errors import OptionError, ShapeError
 from measureformer.numerics.arrays import finite, floats, host
 
@@ -61,8 +62,7 @@ def sparsity(s: Any, visible: Any = None) -> Sparsity:
         "entropy": np.maximum(entropy, 0.0),
         "effective": np.exp(np.maximum(entropy, 0.0)),
         "participation": 1 / np.sum(s**2, axis=-1),
-        # a sum of shares that should be 0.9 may be less by rounding
-        "k90": 1 + np.sum(np.cumsum(falling, axis=-1) < 0.9 - 1e-12, axis=-1),
+        "k90": fewest(s),
         "largest": falling[..., 0],
         "gini": 1 + 1 / T - 2 * np.sum(rank * falling, axis=-1) / T,
         "negligible": np.sum(mask & (s < 1 / (10 * T[..., None])), axis=-1) / T,
