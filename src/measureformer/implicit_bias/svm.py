@@ -234,7 +234,7 @@ def _nuclear(parts: Constraints, start: np.ndarray) -> tuple[np.ndarray, np.ndar
     scale = np.linalg.norm(start)
     W = cp.Variable(shape)
     w = cp.vec(W, order="C")
-    rules = [(scale * parts.A) @ w >= 1]
+    rules: list[cp.Constraint] = [(scale * parts.A) @ w >= 1]
     if len(parts.B):
         rules.append(parts.B @ w == 0)
     program = cp.Problem(cp.Minimize(cp.normNuc(W)), rules)

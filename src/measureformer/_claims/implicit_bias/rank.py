@@ -10,6 +10,7 @@ import numpy as np
 from measureformer._claims._random import generator
 from measureformer._claims.base import Claim
 from measureformer.implicit_bias import Problem
+from measureformer.implicit_bias.svm import Norm
 from measureformer.result import Check, Figure, Outcome, Series
 
 T = 5
@@ -47,7 +48,8 @@ def _outcome(key: Any, config: Config, *, split: bool) -> Outcome:
             ranks = []
             for i in range(config.problems):
                 problem = _problem(rng, n, d, split=split)
-                for norm in ("frobenius", *(["nuclear"] if i < config.nuclear and d == dims[0] else [])):
+                norms: tuple[Norm, ...] = ("frobenius", "nuclear")
+                for norm in norms if i < config.nuclear and d == dims[0] else norms[:1]:
                     found = problem.svm(np.zeros(problem.X.shape[0], int), norm)
                     if found.feasible:
                         rank = found.rank(1e-8 if norm == "frobenius" else 1e-4)
