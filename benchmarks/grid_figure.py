@@ -62,7 +62,7 @@ def seconds() -> list[list[float]]:
     for n in sizes:
         rng = np.random.default_rng(1)
         x, v = rng.uniform(-2.5, 2.5, (n, 2)), rng.uniform(-0.35, 0.35, (n, 2))
-        some = x[: min(n, max(64, 2**26 // n))]
+        some = x[: min(n, max(1024, 2**26 // n))]
         ours.append(timed(lambda x=x, v=v: mf.attend(x, x, v, method="grid", tol=1e-6)))
         theirs.append(timed(lambda x=x, v=v, some=some: mf.attend(some, x, v, method="streaming")) * n / len(some))
     return [list(map(float, sizes)), ours, theirs]
@@ -122,7 +122,7 @@ def main() -> None:
             axes.hist2d(*x.T, bins=160, range=[[-size, size]] * 2, norm=LogNorm(), cmap="viridis", rasterized=True)
             axes.set_aspect("equal")
             axes.set_title(f"t = {t:g}", fontsize=9)
-        below.suptitle(f"{TOKENS:,} tokens flowing; every velocity within {bound:.1g}".replace(",", " "), fontsize=9)
+        below.suptitle(f"{TOKENS:,} tokens flowing; attention in every velocity within {bound:.1g}".replace(",", " "), fontsize=9)
         path = Path(__file__).parents[1] / "docs" / "images" / "grid.png"
         path.parent.mkdir(exist_ok=True)
         figure.savefig(path, dpi=130)
