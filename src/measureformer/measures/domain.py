@@ -51,6 +51,10 @@ class AbstractDomain(eqx.Module):
     def chord(self, rng: np.random.Generator, through: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ends of a segment in the domain through this point of it, in a random direction, as long as can be."""
 
+    @abc.abstractmethod
+    def support(self, directions: np.ndarray) -> np.ndarray:
+        """The largest ⟨u, x⟩ over the points x of the domain, for each direction u (k, d)."""
+
     def toward(self, point: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """The points next to `goal` that can be reached from `point` without leaving the domain, row by row."""
         return goal
@@ -121,6 +125,9 @@ class Box(AbstractDomain):
     def project(self, points: np.ndarray) -> np.ndarray:
         return np.clip(points, np.asarray(self.low), np.asarray(self.high))
 
+    def support(self, directions: np.ndarray) -> np.ndarray:
+        return np.maximum(directions * np.asarray(self.low), directions * np.asarray(self.high)).sum(axis=-1)
+
     def chord(self, rng: np.random.Generator, through: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         direction = _direction(rng, self.dim)
         with np.errstate(divide="ignore"):
@@ -176,6 +183,9 @@ class Ball(AbstractDomain):
         norms = np.linalg.norm(out, axis=-1, keepdims=True)
         return self.middle + out * np.minimum(1, self.radius / np.maximum(norms, self.radius))
 
+    def support(self, directions: np.ndarray) -> np.ndarray:
+        return directions @ self.middle + self.radius * np.linalg.norm(directions, axis=-1)
+
     def chord(self, rng: np.random.Generator, through: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         direction, out = _direction(rng, self.dim), through - self.middle
         along = float(out @ direction)
@@ -228,6 +238,10 @@ class FixedTimes(AbstractDomain):
         times = np.asarray(self.times)
         nearest = times[np.abs(points[..., -1:] - times).argmin(axis=-1)]
         return np.concatenate([self.space.project(points[..., :-1]), nearest[..., None]], axis=-1)
+
+    def support(self, directions: np.ndarray) -> np.ndarray:
+        late = (directions[..., -1:] * np.asarray(self.times)).max(axis=-1)
+        return self.space.support(directions[..., :-1]) + late
 
     def chord(self, rng: np.random.Generator, through: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         time = rng.choice(np.asarray(self.times))
