@@ -116,7 +116,9 @@ def test_many_small_contexts_at_once_are_the_same_numbers() -> None:
     rng = np.random.default_rng(4)
     e = mf.universality.vector(*(block(rng) for _ in range(5)))
     contexts, x = [cloud(rng) for _ in range(3)], rng.uniform(-1, 1, (3, 4, 2))
-    points, weights = (np.stack([np.asarray(getattr(mu, name)) for mu in contexts]) for name in ("points", "log_weights"))
+    points, weights = (
+        np.stack([np.asarray(getattr(mu, name)) for mu in contexts]) for name in ("points", "log_weights")
+    )
     values = np.asarray(table(e.factors, points, weights, x))
     for k, mu in enumerate(contexts):
         # all coefficients are 1 and each monomial is one block

@@ -34,7 +34,9 @@ def random_expression(seed: int, components: int = 2, dim: int = 2) -> mf.univer
             product = product * block()
         return product
 
-    parts = [monomial(3) + monomial(2) + monomial(int(rng.integers(1, 3))) + float(rng.normal()) for _ in range(components)]
+    parts = [
+        monomial(3) + monomial(2) + monomial(int(rng.integers(1, 3))) + float(rng.normal()) for _ in range(components)
+    ]
     return mf.universality.vector(*parts)
 
 
@@ -189,7 +191,9 @@ def _elsewhere(state: dict[str, np.ndarray], activation: str, mu: mf.Discrete, x
         read = np.einsum("hmn,nhe->mhe", weights, v[:n]).reshape(len(tokens), -1)
         tokens = tokens + linear(f"layers.{layer}.o", read)
         hidden = linear(f"layers.{layer}.up", tokens)
-        tokens = tokens + linear(f"layers.{layer}.down", hidden**2 if activation == "quadratic" else np.maximum(hidden, 0))
+        tokens = tokens + linear(
+            f"layers.{layer}.down", hidden**2 if activation == "quadratic" else np.maximum(hidden, 0)
+        )
     return linear("readout", tokens)[n:]
 
 
@@ -229,7 +233,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         net(mf.Gaussian([0.0, 0.0], np.eye(2)), [0.0, 0.0])
     with pytest.raises(errors.ToleranceError, match=r"needs \d+ hidden units"):
         mf.universality.compile(e, SQUARE, tol=1e-12)
-    with pytest.raises(errors.DimensionMismatchError, match="R.2 and a domain in R.1"):
+    with pytest.raises(errors.DimensionMismatchError, match=r"R.2 and a domain in R.1"):
         mf.universality.compile(e, mf.Box([0.0], [1.0]))
     with pytest.raises(errors.OptionError, match="activation = 'gelu'"):
         mf.universality.compile(e, SQUARE, activation="gelu")  # type: ignore[arg-type]

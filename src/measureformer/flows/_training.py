@@ -184,11 +184,16 @@ def started(stack: Stack, training: Training) -> State:
     return State(stack, training.optimizer.init(stack), stack, zero, zero)
 
 
-def updated(state: State, problem: Problem, training: Training, more: Any = True) -> tuple[State, Array]:
-    """The state after one update, and the loss before it. Ended training, and `more` = False, leave it as it is."""
+def updated(
+    state: State, problem: Problem, training: Training, more: Any = True, objective: Any = loss
+) -> tuple[State, Array]:
+    """The state after one update, and the loss before it. Ended training, and `more` = False, leave it as it is.
+
+    `objective(parameters, problem, training)` is minimised: that of a flow, or that of another network.
+    """
     import optax
 
-    value, slope = jax.value_and_grad(loss)(state.stack, problem, training)
+    value, slope = jax.value_and_grad(objective)(state.stack, problem, training)
     changes, memory = training.optimizer.update(slope, state.optimizer, state.stack)
     size = optax.tree.norm(slope)
     finite = jnp.isfinite(value) & jnp.isfinite(size)

@@ -72,7 +72,9 @@ def compile(
             do="The domain holds the tokens, and the queries.",
         )
     if activation not in ("relu", "quadratic"):
-        raise OptionError(got=f"activation = {activation!r}", need='"relu" or "quadratic"', do='Leave it out for "relu".')
+        raise OptionError(
+            got=f"activation = {activation!r}", need='"relu" or "quadratic"', do='Leave it out for "relu".'
+        )
     if not (isinstance(tol, (int, float)) and 0 < tol < math.inf):
         raise OptionError(got=f"tol = {tol!r}", need="a positive number", do="Leave it out for 1e-3.")
     ranges = block_ranges(whole, domain)
@@ -170,10 +172,8 @@ def _story(program: Program) -> str:
             step = steps[layer]
             read = f"head {h} reads γ{step.block} into z{h}"
             product = f"γ{step.block}" if step.first else f"p{h}·γ{step.block}"
-            if step.last:
-                done = f"y{h} ← y{h} {step.weight:+.4g}·{product}, p{h} ← 1"
-            else:
-                done = f"p{h} ← {product}"
+            summed = f"y{h} ← y{h} {step.weight:+.4g}·{product}, p{h} ← 1"
+            done = summed if step.last else f"p{h} ← {product}"
             parts.append(f"{read}; {done} (monomial {step.term}, factor {step.place} of {step.length})")
         lines.append("\n".join(parts))
     return "\x00".join(lines)

@@ -14,7 +14,7 @@ from measureformer.maps.heads import mask_times
 from measureformer.measures import AbstractGaussianLike, Prefixes
 
 TOGETHER = 16
-"""Blocks that are computed at the same time: memory is linear in the number of tokens, whatever the number of blocks."""
+"""Blocks that are computed at the same time: memory is linear in the number of tokens, however many blocks."""
 
 
 class Factors(NamedTuple):

@@ -89,10 +89,14 @@ class Block(AbstractExpression):
     v: Float[Array, " d"]
 
     def __init__(self, A: Any, b: Any, c: Any, u: Any, v: Any) -> None:
-        given = {name: floats(part, name) for name, part in (("A", A), ("b", b), ("u", u), ("v", v)) if part is not None}
+        given = {
+            name: floats(part, name) for name, part in (("A", A), ("b", b), ("u", u), ("v", v)) if part is not None
+        }
         if not given:
             raise ShapeError(
-                got="a block with A, b, u and v left out", need="one of them, which tells the dimension", do="Pass u=[0.0]."
+                got="a block with A, b, u and v left out",
+                need="one of them, which tells the dimension",
+                do="Pass u=[0.0].",
             )
         dim = next(iter(given.values())).shape[-1] if all(part.ndim for part in given.values()) else 0
         for name, part in given.items():
@@ -288,9 +292,7 @@ def _sum(left: Expression, right: Expression) -> Expression:
 
 def _product(left: Expression, right: Expression) -> Expression:
     factors, first, second = _joined(left, right)
-    pairs = np.concatenate(
-        [np.repeat(first, len(second), axis=0), np.tile(second, (len(first), 1))], axis=1
-    )
+    pairs = np.concatenate([np.repeat(first, len(second), axis=0), np.tile(second, (len(first), 1))], axis=1)
     weights = np.asarray(left.coefficients)[:, None] * np.asarray(right.coefficients)[None]
     return _normal(factors, pairs, weights.reshape(len(pairs), -1))
 

@@ -15,7 +15,7 @@ from measureformer.errors import DomainError
 from measureformer.maps.attention import Attention
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
 from measureformer.maps.compose import Residual
-from measureformer.maps.mlp import MLP, Linear
+from measureformer.maps.mlp import MLP, Activation, Linear
 from measureformer.maps.transformer import Transformer
 from measureformer.measures import AbstractAtomic
 from measureformer.measures.domain import AbstractDomain
@@ -36,6 +36,14 @@ class Layers(NamedTuple):
     b1: Any
     W2: Any
     b2: Any
+
+
+class Weights(NamedTuple):
+    """A network: affine embedding (D, d + 1), stacked layers, affine read-out (e, D + 1); biases are last columns."""
+
+    embed: Any
+    layers: Layers
+    readout: Any
 
 
 @dataclass(frozen=True)
@@ -110,19 +118,8 @@ class Compiled(AbstractInContextMap):
 
     @property
     def transformer(self) -> Transformer:
-        """The same network as an ordinary `Transformer`: embedding, layers, read-out. It does not look at the domain."""
-        weights = [np.asarray(leaf) for leaf in self.layers]
-        blocks: list[AbstractInContextMap] = []
-        for layer, width in enumerate(self.widths):
-            Q, K, V, W, W1, b1, W2, b2 = (leaf[layer] for leaf in weights)
-            perceptron = MLP(
-                W1[:width], b1[:width], W2[:, :width], b2, activation=_ACTIVATIONS[self.activation], skip=True
-            )
-            blocks.append(perceptron @ Residual(Attention(Q, K, V, W)))
-        embed, readout = np.asarray(self.embed), np.asarray(self.readout)
-        return Transformer(
-            Linear(embed[:, :-1], embed[:, -1]), *blocks, Linear(readout[:, :-1], readout[:, -1])
-        )
+        """The same network as an ordinary `Transformer`: embedding, layers, read-out. It knows no domain."""
+        return as_transformer(self.weights(), _ACTIVATIONS[self.activation], self.widths)
 
     @property
     def census(self) -> Census:
@@ -140,37 +137,13 @@ class Compiled(AbstractInContextMap):
         )
 
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
-        """All layers in one loop: the program is as long for a thousand layers as for one."""
-
-        def through(state: tuple[Array, Array], layer: Layers) -> tuple[tuple[Array, Array], None]:
-            heads, context = _heads(layer), mu.with_points(state[0])
-            atoms = self._perceptron(layer, state[0] + heads.at_atoms(context))
-            return (atoms, self._perceptron(layer, state[1] + heads.evaluate(context, state[1], t))), None
-
-        return self._read(jax.lax.scan(through, (self._embedded(mu.points), self._embedded(x)), self.layers)[0][1])
+        return values(self.weights(), _ACTIVATIONS[self.activation], mu, x, t)
 
     def at_atoms(self, mu: Any) -> Any:
-        def through(atoms: Array, layer: Layers) -> tuple[Array, None]:
-            return self._perceptron(layer, atoms + _heads(layer).at_atoms(mu.with_points(atoms))), None
+        return values(self.weights(), _ACTIVATIONS[self.activation], mu, None, None)
 
-        return self._read(jax.lax.scan(through, self._embedded(mu.points), self.layers)[0])
-
-    def _embedded(self, x: Array) -> Array:
-        return x @ self.embed[:, :-1].T + self.embed[:, -1]
-
-    def _read(self, tokens: Array) -> Array:
-        return tokens @ self.readout[:, :-1].T + self.readout[:, -1]
-
-    def _perceptron(self, layer: Layers, tokens: Array) -> Array:
-        activation = _ACTIVATIONS[self.activation]
-
-        def one(token: Array) -> Array:
-            return token + layer.W2 @ activation(layer.W1 @ token + layer.b1) + layer.b2
-
-        together = max(1, HIDDEN // max(1, layer.b1.shape[0]))
-        if tokens.shape[0] <= together:
-            return jax.vmap(one)(tokens)
-        return jax.lax.map(one, tokens, batch_size=together)
+    def weights(self) -> Weights:
+        return Weights(self.embed, self.layers, self.readout)
 
     def examine(self, mu: Any, x: Any, t: Any) -> None:
         if not isinstance(mu, AbstractAtomic):
@@ -187,7 +160,7 @@ class Compiled(AbstractInContextMap):
                     do="Compile for a larger domain, or use net.transformer at your own risk.",
                 )
 
-    def explain(self, mu: Any = None, x: Any = None, t: Any = None) -> str:
+    def explain(self, mu: Any = None, x: Any = None, t: Any = None) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
         """What each layer does, in words."""
         if mu is not None:
             # the hook of the base class after a value that is not finite
@@ -219,8 +192,38 @@ class Compiled(AbstractInContextMap):
         return f"Compiled[{len(self.widths)} layers, {self.activation}]"
 
 
-def _heads(layer: Layers) -> Attention:
-    return Attention(layer.Q, layer.K, layer.V, layer.W, scale=jnp.ones((), layer.Q.dtype))
+def values(weights: Weights, activation: Activation, mu: Any, x: Any, t: Any) -> Array:
+    """The network at queries x, or at the atoms of mu for None; all layers in one loop, however many there are."""
+    embed, readout = weights.embed, weights.readout
+
+    def through(state: tuple[Array, ...], layer: Layers) -> tuple[tuple[Array, ...], None]:
+        heads = Attention(layer.Q, layer.K, layer.V, layer.W, scale=jnp.ones((), layer.Q.dtype))
+        context = mu.with_points(state[0])
+        moved = [heads.at_atoms(context), *(heads.evaluate(context, rows, t) for rows in state[1:])]
+        return tuple(_perceptron(layer, activation, a + b) for a, b in zip(state, moved, strict=True)), None
+
+    tokens = tuple(rows @ embed[:, :-1].T + embed[:, -1] for rows in ((mu.points,) if x is None else (mu.points, x)))
+    return jax.lax.scan(through, tokens, weights.layers)[0][-1] @ readout[:, :-1].T + readout[:, -1]
 
 
-_ACTIVATIONS = {"relu": jax.nn.relu, "quadratic": jnp.square}
+def _perceptron(layer: Layers, activation: Activation, tokens: Array) -> Array:
+    def one(token: Array) -> Array:
+        return token + layer.W2 @ activation(layer.W1 @ token + layer.b1) + layer.b2
+
+    together = max(1, HIDDEN // max(1, layer.b1.shape[0]))
+    return jax.vmap(one)(tokens) if tokens.shape[0] <= together else jax.lax.map(one, tokens, batch_size=together)
+
+
+def as_transformer(weights: Weights, activation: Activation, widths: tuple[int, ...]) -> Transformer:
+    """The network as a composition of the library's maps: embedding, layers, read-out."""
+    leaves = [np.asarray(leaf) for leaf in weights.layers]
+    blocks: list[AbstractInContextMap] = []
+    for layer, width in enumerate(widths):
+        Q, K, V, W, W1, b1, W2, b2 = (leaf[layer] for leaf in leaves)
+        perceptron = MLP(W1[:width], b1[:width], W2[:, :width], b2, activation=activation, skip=True)
+        blocks.append(perceptron @ Residual(Attention(Q, K, V, W)))
+    embed, readout = np.asarray(weights.embed), np.asarray(weights.readout)
+    return Transformer(Linear(embed[:, :-1], embed[:, -1]), *blocks, Linear(readout[:, :-1], readout[:, -1]))
+
+
+_ACTIVATIONS: dict[str, Activation] = {"relu": jax.nn.relu, "quadratic": jnp.square}
