@@ -22,6 +22,9 @@ from measureformer.universality.corollary import MapFit as MapFit
 from measureformer.universality.corollary import fit_map as fit_map
 from measureformer.universality.masked import TimeLipschitz as TimeLipschitz
 from measureformer.universality.masked import time_lipschitz as time_lipschitz
+from measureformer.universality.study import ErrorCurve as ErrorCurve
+from measureformer.universality.study import error_curve as error_curve
+from measureformer.universality.study import graded as graded
 from measureformer.universality.targets import Functional as Functional
 from measureformer.universality.targets import distance_to_uniform as distance_to_uniform
 from measureformer.universality.targets import kernel_regression as kernel_regression

@@ -91,6 +91,14 @@ class Fit:
     witness: Contexts
     """The measure and the query with the largest error that was found."""
 
+    lengths: np.ndarray
+    """Number of blocks in each monomial, in the order in which they were chosen."""
+
+    @property
+    def components(self) -> int:
+        """Dimension of the values."""
+        return self.expression.coefficients.shape[1]
+
     @property
     def worst(self) -> float:
         """The largest error that was found anywhere."""
@@ -182,7 +190,8 @@ def fit(target: Target, domain: AbstractDomain, key: Any, *, tol: float = 1e-3, 
     scale = float(np.abs(goals[1] - goals[1].mean(axis=(0, 1))).max())
     k, m = np.unravel_index(int(errors.argmax()), errors.shape)
     worst = Contexts(everything.points[[k]], everything.log_weights[[k]], everything.x[[k]][:, [m]])
-    return Fit(expression, domain, float(tol), tuple(rows), found.errors, scale, worst)
+    lengths = (best[0] < factors.count).sum(axis=1)
+    return Fit(expression, domain, float(tol), tuple(rows), found.errors, scale, worst, lengths)
 
 
 def sizes_of(search: Search) -> tuple[list[int], list[int]]:

@@ -1,4 +1,4 @@
-"""The solution map of a Vlasov equation, approximated by a transformer on populations ten times larger than any seen."""
+"""The solution map of a Vlasov equation as a transformer, on populations ten times larger than any seen."""
 
 from __future__ import annotations
 

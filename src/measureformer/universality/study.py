@@ -1,0 +1,119 @@
+"""The open question of rates: error against parameters. No theorem is known; these are measured slopes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from measureformer.errors import OptionError
+from measureformer.measures.domain import AbstractDomain
+from measureformer.universality._contexts import Target
+from measureformer.universality._fit import Search, fit
+from measureformer.universality.targets import Functional
+
+
+@dataclass(frozen=True)
+class ErrorCurve:
+    """Errors on measures that were not seen, against the parameters of the compiled network, for several keys.
+
+    >>> import jax, measureformer as mf
+    >>> search = mf.universality.Search(terms=30, blocks=40, candidates=150, contexts=60, rounds=1)
+    >>> keys = [jax.random.key(0), jax.random.key(1)]
+    >>> curve = mf.universality.error_curve(mf.universality.variance(1), mf.Box([0.0], [1.0]), keys, search=search)
+    >>> curve.parameters.shape == curve.errors.shape, curve.slope < 0
+    (True, True)
+    """
+
+    parameters: np.ndarray
+    """(keys, sizes)"""
+    errors: np.ndarray
+    """(keys, sizes): largest error, over the size of the target."""
+    slopes: np.ndarray
+    """(keys,): of log error against log parameters, by least squares."""
+
+    @property
+    def slope(self) -> float:
+        """Mean of the slopes."""
+        return float(self.slopes.mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the mean slope over keys, by Student's t."""
+        from scipy.stats import t
+
+        count = len(self.slopes)
+        half = float(t.ppf(0.975, count - 1)) * float(self.slopes.std(ddof=1)) / np.sqrt(count)
+        return self.slope - half, self.slope + half
+
+
+def error_curve(
+    target: Target, domain: AbstractDomain, keys: Sequence[Any], *, search: Search | None = None
+) -> ErrorCurve:
+    """Held-out errors of `fit` with 3, 10, 30, … terms, for every key: none is left out.
+
+    Parameters are those of the network with quadratic units that `compile` makes of so many terms. Sizes that a fit did
+    not need, because it had reached its rounding before, count with the error that it had.
+
+    >>> import jax, measureformer as mf
+    >>> keys = [jax.random.key(seed) for seed in range(2)]
+    >>> search = mf.universality.Search(terms=10, blocks=20, candidates=60, contexts=40, rounds=1)
+    >>> mf.universality.error_curve(mf.universality.graded(1), mf.Box([0.0], [1.0]), keys, search=search).slopes.shape
+    (2,)
+    """
+    if len(keys) < 2:
+        raise OptionError(got=f"{len(keys)} keys", need="at least 2", do="An interval needs several slopes.")
+    search = Search() if search is None else search
+    parameters: list[list[float]] = []
+    errors: list[list[float]] = []
+    for key in keys:
+        found = fit(target, domain, key, tol=1e-12, search=search)
+        rows = [row for row in found.rows if row.terms >= 3]
+        parameters.append([_parameters(found.lengths[: row.terms], domain.dim, found.components) for row in rows])
+        errors.append([row.held_out / found.scale for row in rows])
+    shortest = min(map(len, errors))
+    sizes, heights = (np.array([row[:shortest] for row in rows]) for rows in (parameters, errors))
+    slopes = np.array([np.polyfit(np.log(a), np.log(b), 1)[0] for a, b in zip(sizes, heights, strict=True)])
+    return ErrorCurve(sizes, heights, slopes)
+
+
+def _parameters(lengths: np.ndarray, dim: int, components: int) -> float:
+    """Parameters of the compiled network of monomials of these lengths: four matrices for each head, and units."""
+    size = dim + 3 * components
+    heads = components * (2 * dim + 2) * size
+    # an affine update of z, one of y or p, and a product or a reset: at most 8 units for each component
+    return float(lengths.sum() * (heads + 8 * components * (2 * size + 1) + size))
+
+
+def graded(smoothness: int | None, *, place: float = 0.45) -> Functional:
+    """(mu, x) ↦ ∫ φ dmu/|mu| on the line with φ(y) = s^{k−1}|s|, s = y − place: C^{k−1,1} in y and no smoother.
+
+    As a function of mu it is linear, and Lipschitz, C¹, C² along transport for k = 1, 2, 3; for None it is analytic,
+    φ(y) = cos(4s).
+
+    >>> import measureformer as mf
+    >>> mf.universality.graded(1, place=0.5)(mf.Discrete.uniform([[0.0], [1.0]]), [0.0]).tolist()
+    [0.5]
+    """
+    return Functional(_Graded(smoothness, place), dim=1, out=1)
+
+
+class _Graded:
+    """Compared by its numbers, so that equal targets share a program."""
+
+    def __init__(self, smoothness: int | None, place: float) -> None:
+        self.smoothness, self.place = smoothness, place
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Graded) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.smoothness, self.place))
+
+    def __call__(self, y: Array, p: Array, x: Array) -> Array:
+        s = y[:, 0] - self.place
+        return p @ (jnp.cos(4 * s) if self.smoothness is None else s ** (self.smoothness - 1) * jnp.abs(s))
