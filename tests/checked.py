@@ -17,5 +17,6 @@ _LIBRARY_REFUSES = {
     Literal["tsit5", "dopri8", "heun", "rk4", "euler"]: object,
     Literal["euler", "rk4", "tsit5"]: object,
     Literal["adam", "descent"]: object,
+    Literal["relu", "quadratic"]: object,
 }
 function = beartype(conf=BeartypeConf(hint_overrides=FrozenDict(_LIBRARY_REFUSES)))

@@ -236,9 +236,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.DimensionMismatchError, match=r"R.2 and a domain in R.1"):
         mf.universality.compile(e, mf.Box([0.0], [1.0]))
     with pytest.raises(errors.OptionError, match="activation = 'gelu'"):
-        mf.universality.compile(e, SQUARE, activation="gelu")  # type: ignore[arg-type]
+        mf.universality.compile(e, SQUARE, activation="gelu")
     with pytest.raises(errors.DtypeError, match="polynomial in blocks"):
-        mf.universality.compile(mf.Identity(), SQUARE)  # type: ignore[arg-type]
+        mf.universality.compile(mf.Identity(), SQUARE)
     with pytest.raises(errors.OptionError, match="tol = -1"):
         mf.universality.compile(e, SQUARE, tol=-1)
     (tmp_path / "other").write_bytes(b"not a network")

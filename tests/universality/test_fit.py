@@ -152,4 +152,4 @@ def test_bad_options_are_refused() -> None:
     with pytest.raises(errors.OptionError, match="tol = 0"):
         mf.universality.fit(mf.universality.mean(1), LINE, jax.random.key(0), tol=0)
     with pytest.raises(errors.DtypeError, match="compact domain"):
-        mf.universality.fit(mf.universality.mean(1), 3.0, jax.random.key(0))  # type: ignore[arg-type]
+        mf.universality.fit(mf.universality.mean(1), 3.0, jax.random.key(0))

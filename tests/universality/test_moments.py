@@ -107,6 +107,6 @@ def test_refusals() -> None:
     with pytest.raises(errors.TooManyAtomsError, match="n = 9"):
         universality.identify(lambda b: b, 1, 9, key)
     with pytest.raises(errors.DtypeError, match="a SpaceTime"):
-        universality.time_lipschitz(line(0, 2))  # type: ignore[arg-type]
+        universality.time_lipschitz(line(0, 2))
     with pytest.raises(errors.OptionError, match="one time only"):
         universality.time_lipschitz(mf.SpaceTime.uniform([[0.0]], [1.0]))

@@ -85,4 +85,19 @@ def test_bad_architectures_are_refused() -> None:
     with pytest.raises(errors.OptionError, match="heads = 0"):
         Architecture(heads=0)
     with pytest.raises(errors.DtypeError, match="compact domain"):
-        mf.universality.train(mf.universality.mean(1), None, jax.random.key(0))  # type: ignore[arg-type]
+        mf.universality.train(mf.universality.mean(1), None, jax.random.key(0))
+
+
+def test_parameters_of_the_study_are_those_of_the_census() -> None:
+    from measureformer.universality.study import _parameters
+
+    target = mf.universality.mean(2)
+    search = Search(terms=8, blocks=20, candidates=60, contexts=30, rounds=1)
+    noisy = mf.universality.Functional(lambda y, p, x: jax.numpy.sin(3 * (p @ y) * x), dim=2, out=2)
+    for goal in (target, noisy):
+        found = mf.universality.fit(goal, mf.Box([-1.0, -1.0], [1.0, 1.0]), jax.random.key(0), tol=1e-12, search=search)
+        net = found.compile(activation="quadratic")
+        dense = (np.abs(np.asarray(found.expression.coefficients)) > 0).all()
+        if dense:
+            assert _parameters(found.lengths, 2, 2) == net.census.parameters
+    assert dense

@@ -20,11 +20,11 @@ MOST_UNITS = 1 << 14
 
 
 def compile(
-    expression: AbstractExpression,
-    domain: AbstractDomain,
+    expression: Any,
+    domain: Any,
     *,
     activation: Literal["relu", "quadratic"] = "relu",
-    tol: float = 1e-3,
+    tol: Any = 1e-3,
     cells: int | None = None,
 ) -> Compiled:
     """An ordinary transformer that computes the expression: softmax attention and perceptrons, with skips.

@@ -75,7 +75,7 @@ def drawn(rng: np.random.Generator, domain: AbstractDomain, count: int, sizes: S
     return Contexts(points, log_weights, x)
 
 
-def answers(target: Target, contexts: Contexts) -> np.ndarray:
+def answers(target: Any, contexts: Contexts) -> np.ndarray:
     """Values (k, m, e) of the target; in one program if it is a map of the library, else call by call."""
     if isinstance(target, AbstractInContextMap) and not target.eager:
         values = np.asarray(_together(target, *contexts))

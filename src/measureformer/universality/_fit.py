@@ -137,7 +137,7 @@ class Fit:
         return "\n".join([*lines, f"{self.verdict}: {said[self.verdict]}"])
 
 
-def fit(target: Target, domain: AbstractDomain, key: Any, *, tol: float = 1e-3, search: Search | None = None) -> Fit:
+def fit(target: Any, domain: Any, key: Any, *, tol: Any = 1e-3, search: Search | None = None) -> Fit:
     """A polynomial in blocks near a continuous target Γ*(mu, x), by orthogonal matching pursuit.
 
     `target(mu, x)` takes a `Discrete` and queries (m, d), and returns (m,) or (m, e); a map of the library is computed

@@ -20,7 +20,7 @@ from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.random import generator
 from measureformer.progress import bar
-from measureformer.universality._contexts import Contexts, Target, answers, drawn
+from measureformer.universality._contexts import Contexts, answers, drawn
 from measureformer.universality._fit import Search, sizes_of
 from measureformer.universality.compiled import Layers, Weights, as_transformer, values
 
@@ -90,8 +90,8 @@ class Trained:
 
 
 def train(
-    target: Target,
-    domain: AbstractDomain,
+    target: Any,
+    domain: Any,
     key: Any,
     *,
     architecture: Architecture | None = None,

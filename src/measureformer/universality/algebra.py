@@ -50,7 +50,7 @@ class AbstractExpression(AbstractInContextMap):
     def __rsub__(self, other: Any) -> Any:
         return -self + other
 
-    def __pow__(self, power: int) -> Expression:
+    def __pow__(self, power: Any) -> Expression:
         if not isinstance(power, int) or power < 0:
             raise OptionError(got=f"power = {power!r}", need="a whole number ≥ 0", do="The algebra has no inverses.")
         result = constant(np.ones(self.out_dim(0)), self.polynomial().dim)
@@ -194,7 +194,7 @@ class Expression(AbstractExpression):
         return f"Expression[{parts}, degree {self.degree}, R^{self.dim} to R^{self.coefficients.shape[1]}]"
 
 
-def vector(*expressions: AbstractExpression) -> Expression:
+def vector(*expressions: Any) -> Expression:
     """One expression with values in R^e from e₁, e₂, …, whose components are put one after the other.
 
     >>> import measureformer as mf

@@ -22,7 +22,7 @@ class TimeLipschitz(NamedTuple):
     """W_p between the contexts at each time and the next."""
 
 
-def time_lipschitz(sigma: SpaceTime, *, p: int = 2) -> TimeLipschitz:
+def time_lipschitz(sigma: Any, *, p: int = 2) -> TimeLipschitz:
     """The smallest C with W_p(mu_s, mu_t) ≤ C |s − t| for all times of atoms, mu_t = what is seen at t, normalised.
 
     The masked theorem is about prompts with a common C. Between the times of its atoms the context of a prompt does not

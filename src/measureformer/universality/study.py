@@ -12,7 +12,6 @@ from jaxtyping import Array
 
 from measureformer.errors import OptionError
 from measureformer.measures.domain import AbstractDomain
-from measureformer.universality._contexts import Target
 from measureformer.universality._fit import Search, fit
 from measureformer.universality.targets import Functional
 
@@ -52,12 +51,12 @@ class ErrorCurve:
 
 
 def error_curve(
-    target: Target, domain: AbstractDomain, keys: Sequence[Any], *, search: Search | None = None
+    target: Any, domain: AbstractDomain, keys: Sequence[Any], *, search: Search | None = None
 ) -> ErrorCurve:
     """Held-out errors of `fit` with 3, 10, 30, … terms, for every key: none is left out.
 
-    Parameters are those of the network with quadratic units that `compile` makes of so many terms. Sizes that a fit did
-    not need, because it had reached its rounding before, count with the error that it had.
+    Parameters are those of the network with quadratic units that `compile` makes of so many terms. Compared are
+    the sizes that the fits of all keys have reached: a fit ends when its training error is rounding.
 
     >>> import jax, measureformer as mf
     >>> keys = [jax.random.key(seed) for seed in range(2)]
@@ -81,12 +80,13 @@ def error_curve(
     return ErrorCurve(sizes, heights, slopes)
 
 
-def _parameters(lengths: np.ndarray, dim: int, components: int) -> float:
-    """Parameters of the compiled network of monomials of these lengths: four matrices for each head, and units."""
-    size = dim + 3 * components
-    heads = components * (2 * dim + 2) * size
-    # an affine update of z, one of y or p, and a product or a reset: at most 8 units for each component
-    return float(lengths.sum() * (heads + 8 * components * (2 * size + 1) + size))
+def _parameters(lengths: np.ndarray, dim: int, components: int) -> int:
+    """What the census of the compiled network says, for monomials of these lengths in every component."""
+    size, layers = dim + 3 * components, int(lengths.sum())
+    # 4 units for the first factor of a monomial, 6 for every other
+    units = components * int(np.where(lengths > 0, 6 * lengths - 2, 0).sum())
+    attention = layers * components * (2 * dim + 2) * size
+    return attention + units * (2 * size + 1) + layers * size + size * (dim + 1) + components * (size + 1)
 
 
 def graded(smoothness: int | None, *, place: float = 0.45) -> Functional:
