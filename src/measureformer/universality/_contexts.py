@@ -15,6 +15,8 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
 
+LIGHTEST = 1e-5
+"""No atom is lighter: a black box that is asked by adding light atoms must be able to tell its own from them."""
 Target = Callable[[Discrete, Any], Any]
 
 
@@ -69,7 +71,8 @@ def drawn(rng: np.random.Generator, domain: AbstractDomain, count: int, sizes: S
             own = domain.project(centres[rng.integers(len(centres), size=n)] + width * (own - domain.middle))
         points[k, :n], points[k, n:] = own, own[0]
         weights = np.ones(n) if rng.uniform() < 0.5 else rng.dirichlet(np.full(n, rng.choice([0.3, 1.0, 3.0])))
-        log_weights[k, :n] = np.log(np.maximum(weights, 1e-12) / np.maximum(weights, 1e-12).sum())
+        weights = np.maximum(weights, LIGHTEST)
+        log_weights[k, :n] = np.log(weights / weights.sum())
         anywhere, at = domain.draw(rng, queries), rng.integers(n, size=queries)
         x[k] = np.where(rng.uniform(size=(queries, 1)) < 0.5, anywhere, own[at])
     return Contexts(points, log_weights, x)
@@ -133,6 +136,7 @@ def perturbed(rng: np.random.Generator, domain: AbstractDomain, contexts: Contex
     log_weights = log_weights + 4 * size * rng.normal(size=log_weights.shape)
     light = (rng.uniform(size=log_weights.shape) < 0.05) & (log_weights < log_weights.max(axis=1, keepdims=True))
     log_weights = np.where(light, log_weights - 4, log_weights)
+    log_weights = np.where(log_weights > -np.inf, np.maximum(log_weights, np.log(LIGHTEST)), -np.inf)
     top = log_weights.max(axis=1, keepdims=True)
     log_weights = log_weights - top - np.log(np.exp(log_weights - top).sum(axis=1, keepdims=True))
     return Contexts(points.reshape(k, n, dim), log_weights, x)
