@@ -93,9 +93,9 @@ def _arrays(tree: Any) -> list[np.ndarray]:
 @pytest.mark.parametrize("domain", [SQUARE, mf.Ball([0.3, 0.0], 1.0)])
 def test_relu_errors_stay_below_the_certificate_and_fall_with_the_square_of_the_width(domain: Any) -> None:
     # kills: C = B instead of 2B (errors do not converge), a factor missing in the bound, a knot missing
-    e, cells = random_expression(11), (8, 16, 32, 64)
+    e, cells = random_expression(11), (8, 16, 32)
     rng = np.random.default_rng(3)
-    contexts = [mf.Discrete.weighted(domain.draw(rng, n), rng.uniform(0.01, 2, n)) for n in (1, 2, 5, 50)]
+    contexts = [mf.Discrete.weighted(domain.draw(rng, n), rng.uniform(0.01, 2, n)) for n in (1, 2, 5, 12)]
     x = domain.draw(rng, 500)
     found, bounds = [], []
     for count in cells:
@@ -134,7 +134,7 @@ def test_a_missing_knot_breaks_the_certificate() -> None:
     rows = np.abs(np.asarray(net.layers.W2)).sum(axis=1)
     layer = int((rows > 0).sum(axis=1).argmax())
     used = np.flatnonzero(rows[layer] > 0)
-    broken = eqx.tree_at(lambda n: n.layers.W2, net, net.layers.W2.at[layer, :, used[len(used) // 3]].set(0.0))
+    broken = eqx.tree_at(lambda n: n.layers.W2, net, net.layers.W2.at[layer, :, used[len(used) // 8]].set(0.0))
     mu, x = cloud(2, 9), queries(5)
     assert largest(net(mu, x) - e(mu, x)) <= net.error_bound < largest(broken(mu, x) - e(mu, x))
 

@@ -29,7 +29,7 @@ def _without_a_knot(net: Compiled) -> Compiled:
     effects = np.abs(np.asarray(net.layers.W2)).sum(axis=1)
     layer = int((effects > 0).sum(axis=1).argmax())
     units = np.flatnonzero(effects[layer] > 0)
-    return eqx.tree_at(lambda n: n.layers.W2, net, net.layers.W2.at[layer, :, units[len(units) // 3]].set(0.0))
+    return eqx.tree_at(lambda n: n.layers.W2, net, net.layers.W2.at[layer, :, units[len(units) // 8]].set(0.0))
 
 
 def _measured(key: Any, config: Config, *, broken: bool) -> Outcome:
