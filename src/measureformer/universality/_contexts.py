@@ -69,11 +69,16 @@ def drawn(rng: np.random.Generator, domain: AbstractDomain, count: int, sizes: S
             centres = domain.draw(rng, int(rng.integers(1, 4)))
             width = rng.uniform(0.02, 0.5)
             own = domain.project(centres[rng.integers(len(centres), size=n)] + width * (own - domain.middle))
+        if rng.uniform() < 0.2:
+            # many atoms on the boundary, where approximations are worst
+            own = domain.project(domain.middle + 3 * (own - domain.middle))
         points[k, :n], points[k, n:] = own, own[0]
         weights = np.ones(n) if rng.uniform() < 0.5 else rng.dirichlet(np.full(n, rng.choice([0.3, 1.0, 3.0])))
         weights = np.maximum(weights, LIGHTEST)
         log_weights[k, :n] = np.log(weights / weights.sum())
         anywhere, at = domain.draw(rng, queries), rng.integers(n, size=queries)
+        if rng.uniform() < 0.2:
+            anywhere = domain.project(domain.middle + 3 * (anywhere - domain.middle))
         x[k] = np.where(rng.uniform(size=(queries, 1)) < 0.5, anywhere, own[at])
     return Contexts(points, log_weights, x)
 

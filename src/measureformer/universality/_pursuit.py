@@ -33,13 +33,16 @@ class Pursuit(NamedTuple):
 def pursue(dictionary: np.ndarray, y: np.ndarray, terms: int, enough: float) -> Pursuit:
     """At most `terms` columns for y (s, e); stops when no row is left with a norm above `enough`.
 
+    The next column is the one with which least squares would leave the least: candidates are judged by their parts that
+    are orthogonal to the columns before, whose sizes and products with the residual are kept up to date.
+
     Statement   the residual is that of the projection onto the span of the columns chosen so far: it never grows
-    Ref         pati1993.
+    Cost        one product of the dictionary with a vector for each term.
+    Ref         pati1993; chen1989.
     """
     rows, count = dictionary.shape
-    sizes = np.linalg.norm(dictionary, axis=0)
-    free = sizes > 0
-    scale = np.where(free, sizes, 1.0)
+    squares = (dictionary**2).sum(axis=0)
+    fresh_squares, products = squares.copy(), dictionary.T @ y
     terms = min(terms, count, rows)
     Q, R = np.zeros((rows, terms)), np.zeros((terms, terms))
     left = y.astype(float)
@@ -47,9 +50,13 @@ def pursue(dictionary: np.ndarray, y: np.ndarray, terms: int, enough: float) -> 
     projections = np.zeros((terms, y.shape[1]))
     errors: list[float] = []
     sups: list[float] = []
-    while len(chosen) < terms and free.any():
-        gains = np.linalg.norm(dictionary.T @ left, axis=1) / scale
-        best = int(np.where(free, gains, -1.0).argmax())
+    free = squares > 0
+    while len(chosen) < terms:
+        free &= fresh_squares > INDEPENDENT**2 * squares
+        if not free.any():
+            break
+        gains = np.where(free, (products**2).sum(axis=1) / np.where(free, fresh_squares, 1.0), -1.0)
+        best = int(gains.argmax())
         free[best] = False
         k, column = len(chosen), dictionary[:, best]
         # twice: once is not orthogonal enough in rounding
@@ -58,11 +65,14 @@ def pursue(dictionary: np.ndarray, y: np.ndarray, terms: int, enough: float) -> 
         again = Q[:, :k].T @ fresh
         fresh = fresh - Q[:, :k] @ again
         size = float(np.linalg.norm(fresh))
-        if size <= INDEPENDENT * sizes[best]:
+        if size <= INDEPENDENT * np.sqrt(squares[best]):
             continue
         Q[:, k], R[:k, k], R[k, k] = fresh / size, along + again, size
         projections[k] = Q[:, k] @ left
         left = left - Q[:, [k]] * projections[k]
+        shares = dictionary.T @ Q[:, k]
+        fresh_squares = fresh_squares - shares**2
+        products = products - shares[:, None] * projections[k]
         chosen.append(best)
         errors.append(float(np.sqrt((left**2).sum(axis=1).mean())))
         sups.append(float(np.linalg.norm(left, axis=1).max()))
