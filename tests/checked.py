@@ -15,7 +15,7 @@ _LIBRARY_REFUSES = {
     Literal["whole", "part"]: object,
     Literal["positive", "probability"]: object,
     Literal["tsit5", "dopri8", "heun", "rk4", "euler"]: object,
-    Literal["euler", "rk4", "tsit5"]: object,
+    Literal["euler", "rk4"]: object,
     Literal["adam", "descent"]: object,
     Literal["relu", "quadratic"]: object,
 }

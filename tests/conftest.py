@@ -14,7 +14,7 @@ from jaxtyping import install_import_hook
 _HERE = Path(__file__).parent
 _SLOWEST = 10
 # the other chapters have many small programs to compile, or processes to start: `make quick` leaves them out
-_QUICK_CHAPTERS = {"attention", "claims", "cli", "maps", "package", "report", "repository", "result", "tools"}
+_QUICK_CHAPTERS = {"attention", "cli", "package", "report", "result", "tools"}
 
 # From here on every annotated function of the chapters checks its arguments and its result, shapes included. Folders
 # without arrays are left to pyright, which is strict there. The hook works on modules as they are loaded, so nothing in

@@ -152,7 +152,8 @@ CONCRETE_ONLY: dict[str, dict[str, Run]] = {
     "GaussianMixture": _CONTINUOUS,
 }
 # constructors have tests of their own; sizes are not arrays; `tilted` is the formula inside `tilt`
-_ELSEWHERE = {"uniform", "weighted", "dirac", "sequence", "of", "n", "dim", "tilted", "points", "times", "log_weights"}
+_ELSEWHERE = {"uniform", "weighted", "dirac", "cantor", "sequence", "of", "n", "dim", "tilted", "points", "times"}
+_ELSEWHERE |= {"log_weights"}
 _REFUSED = {"integrate", "push"}
 
 

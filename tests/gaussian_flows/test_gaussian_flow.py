@@ -256,9 +256,8 @@ def test_closed_forms_are_what_integration_gives(v: float, seed: int, rank: int)
     rng = np.random.default_rng(seed)
     S, L, mean = rng.normal(size=(3, 3)), rng.normal(size=(3, rank)), rng.normal(size=3)
     G, state = mf.Attention.head(S + S.T, np.eye(3), v * np.eye(3), scale=0.2), (mean, L)
-    far = _gaussian._exact(G, state, np.array([1.0, 1e9]))
-    assert far is not None
-    end = 2.0 if far.blow_up is None else far.blow_up
+    pole = mf.flows.castin25_blow_up(v * np.asarray(G.A[0]), L @ L.T)
+    end = 2.0 if pole is None else 1.0 + pole
     times = np.array([1.0, 1.0 + 0.3 * (end - 1), 1.0 + 0.9 * (end - 1)])
     exact, found = _gaussian._exact(G, state, times), _gaussian._integrated(G, state, times, 1e-11)
     assert exact is not None
@@ -266,9 +265,21 @@ def test_closed_forms_are_what_integration_gives(v: float, seed: int, rank: int)
     # roots differ by a rotation
     for one, other in zip(exact.roots, found.roots, strict=True):
         np.testing.assert_allclose(one @ one.T, other @ other.T, rtol=1e-7, atol=1e-8)
-    if far.blow_up is not None:
-        beyond = _gaussian._integrated(G, state, np.array([1.0, 1 + 2 * (end - 1)]), 1e-11)
-        assert beyond.blow_up == pytest.approx(far.blow_up, rel=1e-8)
+    if pole is not None:
+        beyond = np.array([1.0, 1 + 2 * (end - 1)])
+        for piece in (_gaussian._exact(G, state, beyond), _gaussian._integrated(G, state, beyond, 1e-11)):
+            assert piece is not None
+            assert piece.blow_up == pytest.approx(end, rel=1e-8)
+
+
+@given(seed=st.integers(0, 10**6))
+def test_what_does_not_spread_does_not_blow_up(seed: int) -> None:
+    # kills: an eigenvalue that is zero up to rounding, taken for a growth rate
+    L = np.random.default_rng(seed).normal(size=(3, 2))
+    S = np.diag([1.0, 2.0, 0.5]) - 10 * np.outer(normal := np.cross(*L.T), normal)
+    assert mf.flows.castin25_blow_up(-np.eye(3), L @ L.T) is None
+    assert mf.flows.castin25_blow_up(-np.outer(normal, normal), L @ L.T) is None
+    assert mf.flows.castin25_blow_up(S, L @ L.T) is not None
 
 
 def test_no_closed_form_where_there_is_none() -> None:

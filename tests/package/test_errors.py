@@ -35,4 +35,4 @@ def test_every_error_is_also_a_built_in_one(kind: type[errors.MeasureformerError
 def test_an_array_in_place_of_a_measure_is_refused_kindly() -> None:
     program = "import numpy as np, measureformer as mf; mf.Attention.head([[1]], [[1]], [[1]])(np.ones((3, 1)), [0])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
-    assert "need a measure. Wrap the tokens: mf.Discrete.uniform(tokens)" in done.stderr
+    assert "need a measure. Wrap the tokens: mu = mf.Discrete.uniform(tokens)" in done.stderr

@@ -55,6 +55,14 @@ def test_the_zoo(name: str) -> None:
     assert "proves nothing" in found.report()
 
 
+def test_the_answer_as_a_result() -> None:
+    found = mf.is_transformer(ZOO["ReLU"].f, LINE, KEY, trials=2).result(KEY, name="relu")
+    assert found.passes
+    assert mf.Result.from_json(found.to_json()).to_json() == found.to_json()
+    no = mf.is_transformer(ZOO["Bayes"].f, LINE, KEY, trials=2).result(KEY)
+    assert (no.verdict, no.control.verdict) == ("violated", "violated")
+
+
 def test_witnesses_show_what_they_claim() -> None:
     # a witness is evaluated again, from outside
     support = mf.is_transformer(ZOO["Bayes"].f, LINE, KEY, trials=3).witness

@@ -204,7 +204,8 @@ def test_says_yes_when_nothing_is_wrong(case: str, tmp_path: Path) -> None:
     assert check(rule, plant(tmp_path, files)) == []
 
 
-@pytest.mark.parametrize("rule", RULES)
+# `public_names` runs every example of the reference: `make check` waits for that once
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "public_names"])
 def test_says_yes_to_this_repository(rule: str) -> None:
     assert check(rule, ROOT) == []
 

@@ -12,13 +12,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.distributed import collective
-from measureformer.errors import DtypeError, OptionError, SpreadError, TimeError
+from measureformer.errors import DtypeError, NoClosedFormError, OptionError, SpreadError, TimeError
 from measureformer.flows._density import with_log_density
 from measureformer.flows._drive import travel
 from measureformer.flows._integrate import SOLVERS, WITHOUT_ERROR, Settings, Solved
 from measureformer.flows._map import Depthwise, FlowMap, particles, refuse_failure
 from measureformer.flows._plan import Plan, checked_times, planned
-from measureformer.maps.base import AbstractInContextMap, no_closed_form, queries_of, refuse_blind
+from measureformer.maps.base import AbstractInContextMap, queries_of, refuse_blind
 from measureformer.measures import AbstractAtomic
 from measureformer.measures.atomic import concrete
 from measureformer.numerics.arrays import (
@@ -233,7 +233,11 @@ def checked_layers(velocity: Any, mu: Any) -> Depthwise:
     G = maps[0]
     G.check_meets(mu, getattr(mu, "times", None))
     if not isinstance(mu, AbstractAtomic):
-        raise no_closed_form(G, mu, "flow")
+        raise NoClosedFormError(
+            got=f"a {type(mu).__name__} to be moved by particles",
+            need="a measure with atoms",
+            do="Take atoms first, mu.discretize(n) or mu.sample(key, n); mf.gaussian_flow moves a Gaussian exactly.",
+        )
     return Depthwise(maps)
 
 

@@ -121,7 +121,7 @@ def _at(times: np.ndarray, pieces: list[_Piece]) -> tuple[np.ndarray, np.ndarray
     return times[reached], means[place[reached]], roots[place[reached]]
 
 
-def _integrated(G: AbstractInContextMap, state: Any, times: np.ndarray, rtol: float, log_mass: Any) -> _Piece:
+def _integrated(G: AbstractInContextMap, state: Any, times: np.ndarray, rtol: float, log_mass: Any = 0.0) -> _Piece:
     field = _Moments(G)
     size = max(float(np.abs(part).max(initial=0.0)) for part in state) or 1.0
 
@@ -272,8 +272,10 @@ def castin25_blow_up(A: Any, cov: Any) -> float | None:
     (0.5, None)
     """
     A, root = _square(A, "A"), _root(cov)
-    top = float(np.linalg.eigvalsh(root @ (A + A.T) @ root)[-1])
-    return 1 / top if top > 0 else None
+    values = np.linalg.eigvalsh(root @ (A + A.T) @ root)
+    # of a singular covariance some are zero up to rounding
+    zero = 8 * len(A) * np.finfo(np.float64).eps * np.linalg.norm(root, 2) ** 2 * np.linalg.norm(A + A.T, 2)
+    return 1 / float(values[-1]) if values[-1] > zero else None
 
 
 def castin25_stationary_rank(A: Any) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.errors import OptionError
-from measureformer.flows._integrate import Settings, solve
+from measureformer.flows._integrate import Settings
 from measureformer.flows._plan import Plan, planned
 from measureformer.maps.attention import Attention
 from measureformer.measures import Discrete
@@ -32,7 +32,7 @@ class Training:
 
     `method` is "adam", whose `rate` falls to 0 as a cosine over the steps, or "descent", gradient descent with that
     `rate`. In each piece of the depth the solver takes `depth` equal steps: "euler", a residual network, or "rk4".
-    "tsit5" takes adaptive steps, and no `depth`. Training ends early when the loss is at most `tol`.
+    Training ends early when the loss is at most `tol`.
 
     >>> import measureformer as mf
     >>> mf.flows.Training(steps=200, solver="euler", depth=2).method
@@ -42,25 +42,18 @@ class Training:
     steps: int = 1000
     method: Literal["adam", "descent"] = "adam"
     rate: float = 0.03
-    solver: Literal["euler", "rk4", "tsit5"] = "rk4"
-    depth: int | None = 1
+    solver: Literal["euler", "rk4"] = "rk4"
+    depth: int = 1
     tol: float = 1e-8
 
     def __post_init__(self) -> None:
-        for name, known in (("method", ("adam", "descent")), ("solver", ("euler", "rk4", "tsit5"))):
+        for name, known in (("method", ("adam", "descent")), ("solver", ("euler", "rk4"))):
             if getattr(self, name) not in known:
                 raise OptionError(
                     got=f"{name} = {getattr(self, name)!r}", need=f"one of {', '.join(known)}", do="Leave it out."
                 )
         positive_int(self.steps, "steps")
-        if (self.depth is None) != (self.solver == "tsit5"):
-            raise OptionError(
-                got=f'solver = "{self.solver}" with depth = {self.depth}',
-                need='a number of steps per piece for "euler" and "rk4", and none for "tsit5"',
-                do='Adaptive steps: Training(solver="tsit5", depth=None).',
-            )
-        if self.depth is not None:
-            positive_int(self.depth, "depth")
+        positive_int(self.depth, "depth")
         for name in ("rate", "tol"):
             value = getattr(self, name)
             if not (isinstance(value, (int, float)) and 0 < value < np.inf):
@@ -68,7 +61,7 @@ class Training:
 
     def plan(self, pieces: int) -> Plan:
         """The times of the flow, for one that is evaluated as it was trained."""
-        return planned(np.array([0.0, 1.0]), pieces, None if self.depth is None else pieces * self.depth).until(1.0)
+        return planned(np.array([0.0, 1.0]), pieces, pieces * self.depth).until(1.0)
 
     def settings(self, dtype: Any) -> Settings:
         rtol, atol = (1e-4, 1e-5) if dtype == np.float32 else (1e-6, 1e-6)
@@ -142,15 +135,7 @@ def moved(stack: Stack, mu: Discrete, x: Array, training: Training) -> Array:
         layer = Attention(*heads, scale=jnp.ones((), dtype))
         return layer.evaluate(mu.with_points(rows[:n]), rows, None)
 
-    pieces = stack.Q.shape[0]
-    if training.depth is None:
-
-        def field(index: Any, rows: Array) -> Array:
-            return velocity(jax.tree.map(lambda leaf: leaf[index], stack), rows)
-
-        return solve(field, rows, training.plan(pieces), training.settings(dtype)).states[-1, n:]
-    step = _STEPS[training.solver]
-    size = 1 / (pieces * training.depth)
+    step, size = _STEPS[training.solver], 1 / (stack.Q.shape[0] * training.depth)
 
     # going back, a piece is computed again: memory for a state per piece, and for the steps of one piece
     @jax.checkpoint

@@ -185,7 +185,7 @@ class AbstractInContextMap(eqx.Module):
             raise DtypeError(
                 got=f"a context of type {type(mu).__name__}",
                 need="a measure",
-                do="Wrap the tokens: mf.Discrete.uniform(tokens), then G(mu, x).",
+                do="Wrap the tokens: mu = mf.Discrete.uniform(tokens).",
             )
         if self.in_dim is not None and mu.dim != self.in_dim:
             raise DimensionMismatchError(

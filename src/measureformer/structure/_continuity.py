@@ -17,9 +17,11 @@ from measureformer.numerics.random import generator
 from measureformer.structure._recover import Recovered, recover
 from measureformer.structure.black_box import Atoms, BlackBox, w1
 from measureformer.structure.probes import (
+    Place,
     Trail,
     context_probes,
     followed,
+    outermost,
     query_probes,
     random_measure,
     require_domain,
@@ -102,15 +104,20 @@ def continuity(f: Any, domain: Any, key: Any, *, trials: Any = 24) -> Continuity
     >>> mf.structure.continuity(mf.structure.counterexample(softening=0.1), box, key).verdict
     'representable'
     """
-    return derivative_search(recover(f), require_domain(domain), generator(key), positive_int(trials, "trials"))
+    G, where, rng = recover(f), require_domain(domain), generator(key)
+    return derivative_search(G, where, rng, positive_int(trials, "trials"), image_size(G.box, where, rng))
 
 
-def derivative_search(G: Recovered, domain: AbstractDomain, rng: np.random.Generator, trials: int) -> Continuity:
-    """Follow paths of measures and queries, looking at G."""
-    scale = image_size(G.box, domain, rng)
+def derivative_search(
+    G: Recovered, domain: AbstractDomain, rng: np.random.Generator, trials: int, scale: float
+) -> Continuity:
+    """Follow paths of measures and queries, looking at G; `scale` is the size of the image."""
 
-    def value(mu: Atoms, x: np.ndarray) -> np.ndarray:
-        return G.read(mu, x[None])[0]
+    def values(places: list[Place]) -> list[np.ndarray]:
+        measures, queries = zip(*places, strict=True)
+        if all(mu is measures[0] for mu in measures):  # queries in one context cost one evaluation
+            return list(G.read(measures[0], np.stack(queries)))
+        return [G.read(mu, x[None])[0] for mu, x in places]
 
     def gap(a: np.ndarray, b: np.ndarray) -> float:
         return float(np.linalg.norm(a - b))
@@ -118,20 +125,22 @@ def derivative_search(G: Recovered, domain: AbstractDomain, rng: np.random.Gener
     kinds = query_probes(domain, rng), context_probes(domain, rng)
     probes = islice(chain.from_iterable(zip(*kinds, strict=False)), trials)
     stop = {"floor": FLOOR * scale, "resolution": CLOSEST * domain.diameter}
-    contexts = (random_measure(domain, rng, n) for n in (1, 3, 1)[: 1 + trials // 4])
+    contexts = [outermost(domain, rng), *(random_measure(domain, rng, n) for n in (3, 1)[: trials // 4])]
     zooms = (partial(zoomed, domain, rng, mu, G.read, **stop) for mu in contexts)
-    trails = chain(zooms, (partial(followed, probe, value, gap, **stop) for probe in probes))
+    trails = chain(zooms, (partial(followed, probe, values, gap, **stop) for probe in probes))
     return _searched(trails, domain, stop, "the in-context map jumps")
 
 
-def measure_search(box: BlackBox, domain: AbstractDomain, rng: np.random.Generator, trials: int) -> Continuity:
+def measure_search(
+    box: BlackBox, domain: AbstractDomain, rng: np.random.Generator, trials: int, scale: float
+) -> Continuity:
     """Follow paths of measures, looking at f itself in W_1."""
 
-    def value(mu: Atoms, x: np.ndarray) -> Atoms:
-        return box.image(mu)
+    def values(places: list[Place]) -> list[Atoms]:
+        return [box.image(mu) for mu, _ in places]
 
-    stop = {"floor": FLOOR * image_size(box, domain, rng), "resolution": CLOSEST_MEASURES * domain.diameter}
-    trails = (partial(followed, probe, value, w1, **stop) for probe in islice(context_probes(domain, rng), trials))
+    stop = {"floor": FLOOR * scale, "resolution": CLOSEST_MEASURES * domain.diameter}
+    trails = (partial(followed, probe, values, w1, **stop) for probe in islice(context_probes(domain, rng), trials))
     return _searched(trails, domain, stop, "f jumps")
 
 

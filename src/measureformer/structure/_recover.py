@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -125,10 +124,9 @@ class Recovered(AbstractInContextMap):
         values = image.points[found]
         # a marked atom on the support: the unmarked image has its place, without the error of the mark
         heavy = below(plain.weights, masses, self.box.unit)
-        for row in np.flatnonzero((found >= 0) & (heavy[found] > 0)):
-            mass = heavy[found[row]]
-            same = np.flatnonzero(np.abs(plain.weights - mass) <= tolerance(mass, self.box.unit))
-            values[row] = plain.points[same[np.linalg.norm(plain.points[same] - values[row], axis=1).argmin()]]
+        rows = np.flatnonzero((found >= 0) & (heavy[found] > 0))
+        if len(rows):
+            values[rows] = _nearest(plain, values[rows], heavy[found[rows]], self.box.unit)
         return values, np.flatnonzero(found < 0)
 
 
@@ -170,13 +168,21 @@ def recover(f: Any, *, eps: Any = None) -> Recovered:
     return Recovered(BlackBox.of(f), size)
 
 
+def _nearest(nu: Atoms, places: np.ndarray, masses: np.ndarray, unit: float) -> np.ndarray:
+    """For each place, the nearest atom of nu with the given mass."""
+    from scipy.spatial import KDTree
+
+    nearest = np.asarray(KDTree(nu.points).query(places)[1])
+    # the nearest of all atoms nearly always has the mass; a heavier neighbour may have passed by
+    for row in np.flatnonzero(np.abs(nu.weights[nearest] - masses) > tolerance(masses, unit)):
+        same = np.flatnonzero(np.abs(nu.weights - masses[row]) <= tolerance(masses[row], unit))
+        nearest[row] = same[np.linalg.norm(nu.points[same] - places[row], axis=1).argmin()]
+    return nu.points[nearest]
+
+
 def on_support(atoms: Atoms, x: np.ndarray) -> np.ndarray:
     """The index of the atom at each query, or −1."""
     both = np.concatenate([atoms.points + 0.0, x + 0.0])
     _, first, group = np.unique(both, axis=0, return_index=True, return_inverse=True)
     at = first[group.reshape(-1)][atoms.n :]
     return np.where(at < atoms.n, at, -1)
-
-
-def norm(vector: Any) -> float:
-    return math.sqrt(float(np.vdot(vector, vector)))

@@ -185,10 +185,11 @@ def clustered(points: np.ndarray, width: float) -> tuple[float, np.ndarray, np.n
         pairs = tree.query_pairs(2 * width, output_type="ndarray")
         links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
         count, group = connected_components(links, directed=False)
-        sizes = [np.linalg.norm(np.ptp(points[group == k], axis=0)) for k in range(count)] if count < n else [0.0]
-        if max(sizes) <= width / 4:
-            centres = np.stack([points[group == k][0] for k in range(count)])
-            return width, centres, group
+        low, high = np.full((count, points.shape[1]), np.inf), np.full((count, points.shape[1]), -np.inf)
+        np.minimum.at(low, group, points)
+        np.maximum.at(high, group, points)
+        if np.linalg.norm(high - low, axis=1).max() <= width / 4:
+            return width, points[np.unique(group, return_index=True)[1]], group
         width /= 4
 
 

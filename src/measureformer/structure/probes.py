@@ -43,6 +43,12 @@ def random_measure(domain: AbstractDomain, rng: np.random.Generator, n: int, *, 
     return admitted(domain, points, mass)
 
 
+def outermost(domain: AbstractDomain, rng: np.random.Generator) -> Atoms:
+    """A measure as far out as can be: what depends on mass nearby has none of it almost everywhere."""
+    mu = random_measure(domain, rng, 1)
+    return mu if domain.least > 1 else Atoms(domain.chord(rng, domain.draw(rng, 1)[0])[0][None], mu.weights)
+
+
 def admitted(domain: AbstractDomain, points: np.ndarray, weights: np.ndarray) -> Atoms:
     """The admissible probability measure next to these atoms."""
     points, weights = domain.admit(points, weights)
@@ -66,11 +72,15 @@ def structured_measures(domain: AbstractDomain, rng: np.random.Generator) -> Ite
     yield admitted(domain, some, np.append(np.full(len(some) - 1, 1e-3), 1.0))
 
 
+Place = tuple[Atoms, np.ndarray]
+"""A measure and a query."""
+
+
 class Probe(NamedTuple):
     """A path s ↦ (mu_s, x_s), 0 ≤ s ≤ 1, along which distances are at most `length` times differences of s."""
 
     name: str
-    at: Callable[[float], tuple[Atoms, np.ndarray]]
+    at: Callable[[float], Place]
     length: float
     grid: np.ndarray
 
@@ -103,15 +113,14 @@ class Trail(NamedTuple):
 
 
 def followed(
-    probe: Probe, value: Callable[[Atoms, np.ndarray], Any], gap: Callable[[Any, Any], float], **stop: float
+    probe: Probe, values_at: Callable[[list[Place]], list[Any]], gap: Callable[[Any, Any], float], **stop: float
 ) -> Trail:
     """Halve the intervals of the path on which values differ most, until they differ by `floor` or are too short.
 
     Several intervals are followed at once: at first a steep continuous piece may hide a small jump, but it becomes
     flatter with every halving and the jump does not.
     """
-    places = [probe.at(float(s)) for s in probe.grid]
-    values = [value(*place) for place in places]
+    values = values_at([probe.at(float(s)) for s in probe.grid])
     steps = [
         Step(gap(values[i], values[i + 1]), float(probe.grid[i]), float(probe.grid[i + 1]), (values[i], values[i + 1]))
         for i in range(len(values) - 1)
@@ -124,10 +133,9 @@ def followed(
         jumps.append(best.jump)
         if best.jump <= stop["floor"] or distances[-1] <= stop["resolution"]:
             return Trail(probe, np.array(distances), np.array(jumps), best, pairs)
+        middles = [(step.start + step.end) / 2 for step in steps]
         halves: list[Step] = []
-        for step in steps:
-            middle = (step.start + step.end) / 2
-            here = value(*probe.at(middle))
+        for step, middle, here in zip(steps, middles, values_at([probe.at(s) for s in middles]), strict=True):
             halves.append(Step(gap(step.values[0], here), step.start, middle, (step.values[0], here)))
             halves.append(Step(gap(here, step.values[1]), middle, step.end, (here, step.values[1])))
         pairs += [(probe.length * (step.end - step.start), step.jump) for step in halves]
@@ -165,7 +173,7 @@ def zoomed(
 
 
 def _between(mu: Atoms, first: np.ndarray, last: np.ndarray) -> Probe:
-    def at(s: float) -> tuple[Atoms, np.ndarray]:
+    def at(s: float) -> Place:
         return mu, _line(first, last, s)
 
     return Probe("queries close in", at, float(np.linalg.norm(last - first)), np.array([0.0, 1.0]))
@@ -190,7 +198,7 @@ def context_probes(domain: AbstractDomain, rng: np.random.Generator) -> Iterator
 def query_probes(domain: AbstractDomain, rng: np.random.Generator) -> Iterator[Probe]:
     """Paths of queries in a fixed context: across the domain, through its middle, and through an atom."""
     while True:
-        yield _crossing(domain, rng, random_measure(domain, rng, 1), domain.middle)
+        yield _crossing(domain, rng, outermost(domain, rng), domain.middle)
         yield _crossing(domain, rng, random_measure(domain, rng, 3), domain.draw(rng, 1)[0])
         mu = random_measure(domain, rng, 2)
         yield _crossing(domain, rng, mu, mu.points[0])
@@ -217,7 +225,7 @@ def _moving(domain: AbstractDomain, rng: np.random.Generator, mu: Atoms) -> Prob
     first, last = _ends(domain, rng)
     length = float(mu.weights @ np.linalg.norm(goal - mu.points, axis=1)) + float(np.linalg.norm(last - first))
 
-    def at(s: float) -> tuple[Atoms, np.ndarray]:
+    def at(s: float) -> Place:
         return merged(_line(mu.points, goal, s), mu.weights), _line(first, last, s)
 
     return Probe("atoms move", at, length, _grid(rng))
@@ -232,7 +240,7 @@ def _merging(domain: AbstractDomain, rng: np.random.Generator, mu: Atoms) -> Pro
     goal = domain.toward(mu.points[-1], domain.project(goal))
     x = domain.draw(rng, 1)[0]
 
-    def at(s: float) -> tuple[Atoms, np.ndarray]:
+    def at(s: float) -> Place:
         points = mu.points.copy()
         points[-1] = _line(goal, mu.points[-1], s)
         return merged(points, mu.weights), x
@@ -248,7 +256,7 @@ def _fading(domain: AbstractDomain, rng: np.random.Generator, mu: Atoms) -> Prob
         z = domain.toward(mu.points[-1], z)
     x = z if rng.uniform() < 0.5 else x
 
-    def at(s: float) -> tuple[Atoms, np.ndarray]:
+    def at(s: float) -> Place:
         points, weights = np.concatenate([mu.points, z[None]]), np.append((1 - s) * mu.weights, s)
         if s == 0:
             return mu, x
@@ -261,7 +269,7 @@ def _trading(domain: AbstractDomain, rng: np.random.Generator, mu: Atoms) -> Pro
     """Mass moves from one atom to another."""
     goal = np.roll(mu.weights, 1)
 
-    def at(s: float) -> tuple[Atoms, np.ndarray]:
+    def at(s: float) -> Place:
         return admitted(domain, mu.points, _line(mu.weights, goal, s)), mu.points[0]
 
     return Probe("mass moves", at, domain.diameter * float(np.abs(goal - mu.weights).sum() / 2) + 1e-300, _grid(rng))
@@ -270,7 +278,7 @@ def _trading(domain: AbstractDomain, rng: np.random.Generator, mu: Atoms) -> Pro
 def _crossing(domain: AbstractDomain, rng: np.random.Generator, mu: Atoms, through: np.ndarray) -> Probe:
     first, last = domain.chord(rng, through)
 
-    def at(s: float) -> tuple[Atoms, np.ndarray]:
+    def at(s: float) -> Place:
         return mu, _line(first, last, s)
 
     return Probe("a query moves", at, float(np.linalg.norm(last - first)), _grid(rng))

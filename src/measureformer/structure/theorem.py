@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from importlib import metadata
 from typing import Any
 
 import equinox as eqx
 import numpy as np
 
 from measureformer.errors import SupportError
-from measureformer.measures import AbstractDomain
+from measureformer.measures import AbstractDomain, Discrete
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.random import generator
-from measureformer.result import Check, Outcome
+from measureformer.refs import cite
+from measureformer.result import Check, Outcome, Result
 from measureformer.structure._continuity import (
     Continuity,
     JumpWitness,
@@ -53,6 +57,8 @@ class TransformerReport(eqx.Module):
     """If f does not preserve support: the smallest W_1 distance of any push-forward of the witness to its image."""
     scale: float
     """Diameter of the image of a cloud that fills the domain."""
+    box: BlackBox
+    domain: AbstractDomain
 
     @property
     def lipschitz(self) -> float:
@@ -73,6 +79,34 @@ class TransformerReport(eqx.Module):
                 Check("jump of the in-context map, as a share of the image", ends[1], high=0.0),
                 Check("W_1 to the recovered map, held out", self.held_out / self.scale, high=REPRODUCED),
             )
+        )
+
+    def result(self, key: Any, *, name: str = "black-box") -> Result:
+        """The numbers as a `Result`, which is JSON and which the report can draw.
+
+        Its control is f with every atom split in two, a tenth of the image apart: the same checks must reject it.
+        """
+        start = time.perf_counter()
+        control = is_transformer(_split(self.box, self.scale / 20), self.domain, key, trials=1).outcome()
+        return Result(
+            claim=f"furuya-2025-theorem-on-{name}",
+            chapter="structure",
+            chapter_title="Which maps between measures are transformers",
+            title=f"Is {name} a transformer?",
+            statement="f(μ) = G(μ,·)♯μ with a continuous in-context map G.",
+            hypotheses=("a search for violations, which is evidence and no proof",),
+            reference="furuya2025, Theorem 1",
+            citation=cite("furuya2025"),
+            control_statement="f, and then every atom split in two.",
+            run=self.outcome(),
+            control=control,
+            seed=0,
+            preset="full",
+            config={"trials": self.trials, "calls": self.calls, "dim": self.domain.dim},
+            versions={package: metadata.version(package) for package in ("jax", "numpy")},
+            seconds=time.perf_counter() - start,
+            fingerprint="",
+            command="mf.is_transformer(f, domain, key)",
         )
 
     def report(self) -> str:
@@ -124,17 +158,17 @@ def is_transformer(f: Any, domain: Any, key: Any, *, trials: Any = 16) -> Transf
     box, domain, rng = BlackBox.of(f), require_domain(domain), generator(key)
     trials = positive_int(trials, "trials")
     scale = image_size(box, domain, rng)
-    itself = measure_search(box, domain, rng, trials)
+    itself = measure_search(box, domain, rng, trials, scale)
     if itself.witness is not None:
-        return _rejected("f discontinuous", itself.witness, box, scale, itself)
+        return _rejected("f discontinuous", itself.witness, (box, domain), scale, itself)
     support = searched(box, domain, rng, trials)
     if support.witness is not None:
-        return _rejected("support", support.witness, box, scale, itself, support)
+        return _rejected("support", support.witness, (box, domain), scale, itself, support)
     G = recover(box)
-    derivative = derivative_search(G, domain, rng, trials)
+    derivative = derivative_search(G, domain, rng, trials, scale)
     if derivative.witness is not None:
         reason = "f discontinuous" if _felt(box, domain, derivative.witness) else "derivative"
-        return _rejected(reason, derivative.witness, box, scale, itself, support, derivative)
+        return _rejected(reason, derivative.witness, (box, domain), scale, itself, support, derivative)
     total = itself.trials + support.total + derivative.trials
     held_out = _held_out(G, domain, rng)
     doubts = [
@@ -150,7 +184,7 @@ def is_transformer(f: Any, domain: Any, key: Any, *, trials: Any = 16) -> Transf
     reason = "; ".join(doubts) or f"no violation found in {total} trials"
     nothing = float("nan")
     return TransformerReport(
-        verdict, reason, G, None, total, box.calls, itself, support, derivative, held_out, nothing, scale
+        verdict, reason, G, None, total, box.calls, itself, support, derivative, held_out, nothing, scale, box, domain
     )
 
 
@@ -166,12 +200,13 @@ def _felt(box: BlackBox, domain: AbstractDomain, witness: JumpWitness) -> bool:
 def _rejected(
     reason: str,
     witness: SupportWitness | JumpWitness,
-    box: BlackBox,
+    place: tuple[BlackBox, AbstractDomain],
     scale: float,
     itself: Continuity,
     support: SupportReport | None = None,
     derivative: Continuity | None = None,
 ) -> TransformerReport:
+    box, domain = place
     total = sum(part.trials for part in (itself, derivative) if part) + (support.total if support else 0)
     nothing, unreachable = float("nan"), float("nan")
     if isinstance(witness, SupportWitness) and witness.kind != "separated" and witness.mu.n <= LARGEST:
@@ -189,7 +224,17 @@ def _rejected(
         nothing,
         unreachable,
         scale,
+        box,
+        domain,
     )
+
+
+def _split(box: BlackBox, step: float) -> Callable[[Discrete], Discrete]:
+    def f(mu: Discrete) -> Discrete:
+        nu = box(mu)
+        return 0.5 * nu.push(lambda y: np.asarray(y) - step) + 0.5 * nu.push(lambda y: np.asarray(y) + step)
+
+    return f
 
 
 def _held_out(G: Recovered, domain: AbstractDomain, rng: np.random.Generator) -> float:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from measureformer.maps import Attention, Causal, HardmaxAttention, Residual, Transformer
-from measureformer.measures import Box, Discrete, SpaceTime
+from measureformer.maps import HardmaxAttention, Residual, Transformer
+from measureformer.measures import Box, Discrete
 from measureformer.numerics.arrays import on_device
-from measureformer.structure import FixedTimes, counterexample
+from measureformer.structure import FixedTimes
 
 LINE, PLANE = Box([-1.0], [1.0]), Box([-1.0, -1.0], [1.0, 1.0])
 Map = Callable[[Discrete], Discrete]
@@ -29,8 +29,8 @@ def pushed(T: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Map:
     """mu ↦ T(·, weights)♯mu in NumPy: T takes points and normalised weights."""
 
     def f(mu: Discrete) -> Discrete:
-        points, weights = np.asarray(mu.points), np.asarray(mu.probabilities())
-        return mu.with_points(on_device(T(points, weights)))
+        points, weights = np.asarray(mu.points), np.exp(np.asarray(mu.log_weights))
+        return Discrete(on_device(T(points, weights / weights.sum())), mu.log_weights)
 
     return f
 
@@ -47,14 +47,14 @@ def zoo(key: Any) -> dict[str, Animal]:
         "ReLU": Animal(pushed(lambda x, a: np.maximum(x, 0)), LINE, ()),
         "mean": Animal(pushed(lambda x, a: np.broadcast_to(a @ x, x.shape).copy()), LINE, ()),
         "signed root": Animal(pushed(lambda x, a: np.sign(x) * np.sqrt(np.abs(x))), LINE, ()),
-        "softened counterexample": Animal(counterexample(softening=0.1), LINE, ()),
-        "causal, fixed times": Animal(_causal, FixedTimes(LINE, [0.25, 0.5, 1.0]), ()),
-        "counterexample": Animal(counterexample(), LINE, ("derivative",)),
+        "softened counterexample": Animal(_near_zero(0.1), LINE, ()),
+        "causal, fixed times": Animal(pushed(_causal), FixedTimes(LINE, [0.25, 0.5, 1.0]), ()),
+        "counterexample": Animal(_near_zero(0.0), LINE, ("derivative",)),
         "Bayes": Animal(_bayes, LINE, ("support",)),
         "smoothing": Animal(_smoothing, LINE, ("support",)),
         "resampling": Animal(_resampling, LINE, ("support",)),
         "quantiles": Animal(_quantiles, LINE, ("f discontinuous", "support")),
-        "causal, plain space–time": Animal(_causal, Box([-1.0, 0.0], [1.0, 1.0]), ("f discontinuous",)),
+        "causal, plain space–time": Animal(pushed(_causal), Box([-1.0, 0.0], [1.0, 1.0]), ("f discontinuous",)),
         "rank": Animal(pushed(_rank), LINE, ("f discontinuous",)),
         "nearest code": Animal(pushed(_nearest), LINE, ("f discontinuous",)),
         "hard attention": Animal(Residual(sharp).push, LINE, ("f discontinuous",)),
@@ -87,14 +87,22 @@ def _alignment(z: np.ndarray, a: np.ndarray) -> np.ndarray:
     return np.stack([v, ((v - v[:, None]) / np.sqrt(1 + (x - x[:, None]) ** 2)) @ a], axis=1)
 
 
-_MASKED = Causal(Residual(Attention.head([[1.5]], [[1.0]], [[0.8]])))
+def _causal(z: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """Masked attention on points (x, t), with a residual; times are carried."""
+    x, t = z[:, :1], z[:, 1]
+    scores = a * np.exp(1.5 * x @ x.T) * (t <= t[:, None])
+    return np.concatenate([x + 0.8 * scores @ x / scores.sum(axis=1, keepdims=True), z[:, 1:]], axis=1)
 
 
-def _causal(mu: Discrete) -> Discrete:
-    """Masked attention on points (x, t)."""
-    points = np.asarray(mu.points)
-    sigma = SpaceTime(on_device(points[:, :-1]), on_device(points[:, -1]), mu.log_weights)
-    return mu.with_points(on_device(np.concatenate([np.asarray(_MASKED.push(sigma).points), points[:, -1:]], axis=1)))
+def _near_zero(softening: float) -> Map:
+    """The counterexample, or its control, written out."""
+
+    def T(x: np.ndarray, a: np.ndarray) -> np.ndarray:
+        bump = np.maximum(0, 1 - 4 * x**2) ** 2
+        s = float(a @ bump[:, 0]) + softening
+        return x + bump / 4 * (np.tanh(x / s) if s > 0 else np.sign(x))
+
+    return pushed(T)
 
 
 def _bayes(mu: Discrete) -> Discrete:
