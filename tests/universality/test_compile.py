@@ -197,6 +197,66 @@ def _elsewhere(state: dict[str, np.ndarray], activation: str, mu: mf.Discrete, x
     return linear("readout", tokens)[n:]
 
 
+def test_the_documented_torch_module_reads_the_file(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_file as load_tensors
+
+    page = (Path(__file__).parents[2] / "docs" / "universality.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(page.split("```text")[1].split("```")[0], names)
+    mu = cloud(4, 7)
+    for activation in ("relu", "quadratic"):
+        net = mf.universality.compile(random_expression(15), SQUARE, activation=activation, tol=0.1)
+        net.save(tmp_path / "net.safetensors")
+        module = names["Net"](2, 2, net.census.widths, square=activation == "quadratic").double()
+        module.load_state_dict(load_tensors(tmp_path / "net.safetensors"))
+        with torch.no_grad():
+            there = module(torch.tensor(np.array(mu.points)), torch.tensor(np.array(mu.log_weights))).numpy()
+        assert largest(there - np.asarray(net.push(mu).points)) < 1e-12
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    from safetensors import safe_open
+    from safetensors.numpy import save_file
+
+    path = tmp_path / "net.safetensors"
+    mf.universality.compile(random_expression(15), SQUARE, cells=2).save(path)
+    with safe_open(path, "numpy") as opened:
+        about, tensors = opened.metadata(), load_file(path)
+    harms: list[tuple[dict[str, Any], dict[str, str]]] = [
+        ({"layers.1.up.bias": np.zeros(3)}, {}),
+        ({"layers.0.down.weight": np.zeros((8, 1))}, {}),
+        ({"readout.weight": np.zeros((3, 8))}, {}),
+        ({}, {"bounds": "[0.0]"}),
+        ({}, {"cells": "-1"}),
+        ({}, {"domain": '{"low": [1.0, 1.0], "high": [0.0, 0.0]}'}),
+        ({}, {"story": "no list"}),
+    ]
+    for entries, words in harms:
+        save_file(tensors | entries, path, about | words)
+        with pytest.raises(errors.SavedRunError, match="is not whole"):
+            mf.universality.load(path)
+    save_file(tensors, path, {"format": "0"})
+    with pytest.raises(errors.SavedRunError, match="was compiled here"):
+        mf.universality.load(path)
+    path.write_bytes(b"not a network")
+    with pytest.raises(errors.SavedRunError, match="cannot be read"):
+        mf.universality.load(path)
+
+
+def test_nothing_is_certified_outside_of_the_domain_inside_of_other_programs() -> None:
+    import jax
+
+    net = mf.universality.compile(random_expression(17), SQUARE, tol=0.1)
+    mu = mf.Discrete.uniform([[0.0, 0.5], [0.9, -0.3]])
+    inside, outside = (net @ mf.Linear(scale * np.eye(2)) for scale in (0.5, 2.0))
+    assert np.isfinite(inside(mu, [0.1, 0.1])).all()
+    with pytest.raises(errors.DomainError, match=r"an atom at \[ 1.8 -0.6\]"):
+        outside(mu, [0.1, 0.1])
+    values = np.asarray(jax.jit(lambda x: net(mu, x))(np.array([[0.5, 0.5], [0.5, 1.5]])))
+    assert np.isfinite(values).all(axis=1).tolist() == [True, False]
+
+
 def test_the_explanation_names_every_factor() -> None:
     e = random_expression(16)
     net = mf.universality.compile(e, SQUARE, cells=3)
@@ -217,7 +277,7 @@ def test_ranges_of_products() -> None:
     assert Interval(-1.0, 2.0).times(Interval(-3.0, 1.0)) == Interval(-6.0, 3.0)
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_what_is_refused() -> None:
     e = random_expression(17)
     net = mf.universality.compile(e, SQUARE, tol=0.1)
     inside, outside = mf.Discrete.dirac([0.0, 0.0]), mf.Discrete.dirac([0.0, 1.5])
@@ -231,8 +291,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert np.isfinite(net(passive, [0.0, 0.0])).all()  # nobody feels a token without mass
     with pytest.raises(errors.NoClosedFormError, match="Gaussian"):
         net(mf.Gaussian([0.0, 0.0], np.eye(2)), [0.0, 0.0])
-    with pytest.raises(errors.ToleranceError, match=r"needs \d+ hidden units"):
-        mf.universality.compile(e, SQUARE, tol=1e-12)
+    for tol in (1e-12, 5e-324):
+        with pytest.raises(errors.ToleranceError, match=r"a layer needs \d+ hidden units, and all 7 of them"):
+            mf.universality.compile(e, SQUARE, tol=tol)
     with pytest.raises(errors.DimensionMismatchError, match=r"R.2 and a domain in R.1"):
         mf.universality.compile(e, mf.Box([0.0], [1.0]))
     with pytest.raises(errors.OptionError, match="activation = 'gelu'"):
@@ -241,6 +302,3 @@ def test_what_is_refused(tmp_path: Path) -> None:
         mf.universality.compile(mf.Identity(), SQUARE)
     with pytest.raises(errors.OptionError, match="tol = -1"):
         mf.universality.compile(e, SQUARE, tol=-1)
-    (tmp_path / "other").write_bytes(b"not a network")
-    with pytest.raises(errors.SavedRunError, match="cannot be read"):
-        mf.universality.load(tmp_path / "other")

@@ -18,8 +18,10 @@ from measureformer.universality.algebra import Expression as Expression
 from measureformer.universality.algebra import vector as vector
 from measureformer.universality.compiled import Census as Census
 from measureformer.universality.compiled import Compiled as Compiled
+from measureformer.universality.corollary import MapErrors as MapErrors
 from measureformer.universality.corollary import MapFit as MapFit
 from measureformer.universality.corollary import fit_map as fit_map
+from measureformer.universality.corollary import map_errors as map_errors
 from measureformer.universality.masked import TimeLipschitz as TimeLipschitz
 from measureformer.universality.masked import time_lipschitz as time_lipschitz
 from measureformer.universality.study import ErrorCurve as ErrorCurve

@@ -13,10 +13,10 @@ from measureformer.numerics.arrays import owned, positive_int
 from measureformer.universality._perceptron import Perceptron, Places
 from measureformer.universality._program import Program, block_ranges, programmed
 from measureformer.universality.algebra import AbstractExpression, Expression
-from measureformer.universality.compiled import Compiled, Layers
+from measureformer.universality.compiled import Compiled, Layers, blank, stacked
 
-MOST_UNITS = 1 << 14
-"""Hidden units of a layer beyond which compilation is refused: a token would need more memory than a page of text."""
+MEMORY = 1 << 28
+"""Bytes of weights in hidden layers beyond which compilation is refused."""
 
 
 def compile(
@@ -82,7 +82,7 @@ def compile(
         chosen = None
     else:
         chosen = _fewest(whole, ranges, tol) if cells is None else positive_int(cells, "cells")
-        _refuse_wide(whole, chosen, tol)
+        _refuse_wide(whole, chosen, f"tol = {tol:g}" if cells is None else f"cells = {cells}")
     return _built(whole, programmed(whole, ranges, chosen), domain, chosen)
 
 
@@ -102,12 +102,15 @@ def _fewest(expression: Expression, ranges: Any, tol: float) -> int:
     return high
 
 
-def _refuse_wide(expression: Expression, cells: int, tol: float) -> None:
-    width = expression.coefficients.shape[1] * (2 * cells + 4)
-    if width > MOST_UNITS:
+def _refuse_wide(expression: Expression, cells: int, asked: str) -> None:
+    dim, components = expression.dim, expression.coefficients.shape[1]
+    depth = max(sum(len(blocks) for _, blocks in expression.terms(h)) for h in range(components))
+    width = components * (2 * cells + 4)
+    size = 8 * depth * width * (2 * (dim + 3 * components) + 1)
+    if size > MEMORY:
         raise ToleranceError(
-            got=f"tol = {tol:g} (or cells), for which a layer needs {width} hidden units ({cells} cells per product)",
-            need=f"at most {MOST_UNITS} units",
+            got=f"{asked}, for which a layer needs {width} hidden units, and all {depth} of them {size / 2**20:.3g} MiB",
+            need=f"at most {MEMORY >> 20} MiB",
             do='Allow a larger tol (the width falls like its root), a smaller domain, or activation="quadratic".',
         )
 
@@ -116,52 +119,40 @@ def _built(expression: Expression, program: Program, domain: AbstractDomain, cel
     dim, components = expression.dim, len(program.steps)
     places = Places(dim, components)
     factors = expression.factors.rows(slice(None))
-    depth, size = program.depth, places.size
-    Q, K = np.zeros((2, depth, components, dim, size))
-    V, W = np.zeros((depth, components, 1, size)), np.zeros((depth, components, size, 1))
-    perceptrons = [Perceptron(places, cells) for _ in range(depth)]
-    K[:, :, np.arange(dim), np.arange(dim)] = 1.0
-    for h, steps in enumerate(program.steps):
-        for layer, step in enumerate(steps):
-            i, z = step.block, places.z(h)
+    layers: list[Layers] = []
+    for number in range(program.depth):
+        Q, K, V, W = blank(dim, components)[:4]
+        K[:, np.arange(dim), np.arange(dim)] = 1.0
+        perceptron = Perceptron(places, cells)
+        for h, steps in enumerate(program.steps):
+            if number >= len(steps):
+                continue
+            step, z = steps[number], places.z(h)
             # z is 1 at every token when a layer begins: it carries the constants of the block
-            Q[layer, h, :, :dim], Q[layer, h, :, z] = factors.A[i], factors.b[i]
-            V[layer, h, 0, :dim], V[layer, h, 0, z] = factors.v[i], factors.c[i]
-            W[layer, h, z, 0] = 1.0
-            perceptrons[layer].add(h, step, factors.u[i])
-    parts = [perceptron.weights for perceptron in perceptrons]
-    widths = tuple(len(part[1]) for part in parts)
-    W1, b1, W2 = _padded(parts, widths, size)
-    b2 = np.stack([part[3] for part in parts]) if parts else np.zeros((0, size))
-    embed = np.zeros((size, dim + 1))
+            Q[h, :, :dim], Q[h, :, z] = factors.A[step.block], factors.b[step.block]
+            V[h, 0, :dim], V[h, 0, z] = factors.v[step.block], factors.c[step.block]
+            W[h, z, 0] = 1.0
+            perceptron.add(h, step, factors.u[step.block])
+        layers.append(Layers(Q, K, V, W, *perceptron.weights))
+    embed = np.zeros((places.size, dim + 1))
     embed[:dim, :dim] = np.eye(dim)
     embed[dim + components :, -1] = 1.0
-    readout = np.zeros((components, size + 1))
+    readout = np.zeros((components, places.size + 1))
     readout[:, dim : dim + components] = np.eye(components)
     readout[:, -1] = program.constants
     return Compiled(
-        layers=Layers(*map(owned, (Q, K, V, W, W1, b1, W2, b2))),
+        layers=Layers(*map(owned, stacked(layers, blank(dim, components)))),
         embed=owned(embed),
         readout=owned(readout),
         bounds=program.bounds,
         domain=domain,
-        widths=widths,
+        widths=tuple(len(layer.b1) for layer in layers),
         cells=cells,
         story=_story(program),
     )
 
 
-def _padded(parts: Any, widths: tuple[int, ...], size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Hidden layers of one width: units that are missing read nothing and write nothing."""
-    most = max(widths, default=0)
-    W1, b1 = np.zeros((len(parts), most, size)), np.zeros((len(parts), most))
-    W2 = np.zeros((len(parts), size, most))
-    for layer, (rows, bias, columns, _) in enumerate(parts):
-        W1[layer, : len(rows)], b1[layer, : len(rows)], W2[layer, :, : len(rows)] = rows, bias, columns
-    return W1, b1, W2
-
-
-def _story(program: Program) -> str:
+def _story(program: Program) -> tuple[str, ...]:
     lines: list[str] = []
     for layer in range(program.depth):
         parts: list[str] = []
@@ -176,4 +167,4 @@ def _story(program: Program) -> str:
             done = summed if step.last else f"p{h} ← {product}"
             parts.append(f"{read}; {done} (monomial {step.term}, factor {step.place} of {step.length})")
         lines.append("\n".join(parts))
-    return "\x00".join(lines)
+    return tuple(lines)

@@ -85,6 +85,8 @@ def drawn(rng: np.random.Generator, domain: AbstractDomain, count: int, sizes: S
 
 def answers(target: Any, contexts: Contexts) -> np.ndarray:
     """Values (k, m, e) of the target; in one program if it is a map of the library, else call by call."""
+    if isinstance(target, AbstractInContextMap):
+        target.check_meets(contexts.measure(0), None)
     if isinstance(target, AbstractInContextMap) and not target.eager:
         values = np.asarray(_together(target, *contexts))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import numpy as np
 from measureformer.errors import SavedRunError
 from measureformer.files import write_atomically
 from measureformer.measures.domain import AbstractDomain, Ball, Box
-from measureformer.numerics.arrays import owned
-from measureformer.universality.compiled import Compiled, Layers
+from measureformer.numerics.arrays import owned, positive_int
+from measureformer.universality.compiled import Compiled, Layers, blank, stacked
 
 FORMAT = "1"
 
@@ -27,7 +28,7 @@ def write(net: Compiled, path: Any) -> None:
         "cells": json.dumps(net.cells),
         "bounds": json.dumps(np.asarray(net.bounds).tolist()),
         "domain": json.dumps(_described(net.domain)),
-        "story": net.story,
+        "story": json.dumps(net.story),
     }
     data = safetensors.numpy.save(state_dict(net), about)
     write_atomically(Path(path), data, do="Choose another file, or make room.")
@@ -90,46 +91,43 @@ def load(path: Any) -> Compiled:
 
 
 def _rebuilt(about: dict[str, str], found: dict[str, np.ndarray]) -> Compiled:
-    heads = int(about["heads"])
-    depth = sum(name.endswith(".q.weight") for name in found)
-    size, dim = found["embed.weight"].shape
-    parts: list[list[np.ndarray]] = []
-    for layer in range(depth):
-        own = {key: found[f"layers.{layer}.{key}"] for key in _KEYS}
-        parts.append(
-            [
-                own["q.weight"].reshape(heads, dim, size),
-                own["k.weight"].reshape(heads, dim, size),
-                own["v.weight"].reshape(heads, 1, size),
-                own["o.weight"].reshape(size, heads, 1).transpose(1, 0, 2),
-                *(own[key] for key in ("up.weight", "up.bias", "down.weight", "down.bias")),
-            ]
-        )
-    widths = tuple(len(part[5]) for part in parts)
-    most = max(widths, default=0)
-    for part, width in zip(parts, widths, strict=True):
-        part[4] = np.pad(part[4], ((0, most - width), (0, 0)))
-        part[5] = np.pad(part[5], (0, most - width))
-        part[6] = np.pad(part[6], ((0, 0), (0, most - width)))
-    empty = [(heads, dim, size)] * 2 + [(heads, 1, size), (heads, size, 1), (0, size), (0,), (size, 0), (size,)]
-    stacks = [np.stack(stack) for stack in zip(*parts, strict=True)] if parts else [np.zeros((0, *s)) for s in empty]
+    components, dim = int(about["heads"]), found["embed.weight"].shape[1]
+    like = blank(dim, components)
+    size = len(like.b2)
+    layers: list[Layers] = []
+    for number in range(sum(name.endswith(".q.weight") for name in found)):
+        own = {key: found[f"layers.{number}.{key}"] for key in _KEYS}
+        heads = (own[f"{key}.weight"].reshape(components, -1, size) for key in "qkv")
+        W = own["o.weight"].reshape(size, components, 1).transpose(1, 0, 2)
+        layer = Layers(*heads, W, own["up.weight"], own["up.bias"], own["down.weight"], own["down.bias"])
+        width = len(layer.b1)
+        wanted = like._replace(W1=np.zeros((width, size)), b1=np.zeros(width), W2=np.zeros((size, width)))
+        _same_shapes(layer, wanted)
+        layers.append(layer)
     whole = {
         name: np.concatenate([found[f"{name}.weight"], found[f"{name}.bias"][:, None]], axis=1)
         for name in ("embed", "readout")
     }
-    bounds = np.asarray(json.loads(about["bounds"]), float)
-    if bounds.shape != (heads,) or whole["readout"].shape != (heads, size + 1):
-        raise ValueError("sizes that do not fit")
+    bounds, story = np.asarray(json.loads(about["bounds"]), float), tuple(map(str, json.loads(about["story"])))
+    shapes = (size, dim + 1), (components, size + 1), (components,), (len(layers),)
+    _same_shapes((whole["embed"], whole["readout"], bounds, np.asarray(story)), map(np.zeros, shapes))
+    cells = json.loads(about["cells"])
     return Compiled(
-        layers=Layers(*map(owned, stacks)),
+        layers=Layers(*map(owned, stacked(layers, like))),
         embed=owned(whole["embed"]),
         readout=owned(whole["readout"]),
         bounds=bounds,
         domain=_domain(json.loads(about["domain"])),
-        widths=widths,
-        cells=json.loads(about["cells"]),
-        story=about["story"],
+        widths=tuple(len(layer.b1) for layer in layers),
+        cells=None if cells is None else positive_int(cells, "cells"),
+        story=story,
     )
+
+
+def _same_shapes(found: Iterable[np.ndarray], wanted: Iterable[np.ndarray]) -> None:
+    pairs = [(one.shape, other.shape) for one, other in zip(found, wanted, strict=True)]
+    if any(one != other for one, other in pairs):
+        raise ValueError(f"sizes that do not fit: {pairs}")
 
 
 _KEYS = ("q.weight", "k.weight", "v.weight", "o.weight", "up.weight", "up.bias", "down.weight", "down.bias")

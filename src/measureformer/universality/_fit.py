@@ -11,6 +11,7 @@ import numpy as np
 from measureformer.errors import DtypeError, OptionError
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.random import generator
 from measureformer.progress import bar
 from measureformer.universality._compile import compile as compile_expression
@@ -90,7 +91,6 @@ class Fit:
     """Largest deviation of the target from its mean on the held-out measures."""
     witness: Contexts
     """The measure and the query with the largest error that was found."""
-
     lengths: np.ndarray
     """Number of blocks in each monomial, in the order in which they were chosen."""
 
@@ -245,9 +245,10 @@ def _directions(rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
 def _features(factors: Factors, products: np.ndarray, contexts: Contexts) -> np.ndarray:
     """Values of the monomials, (k·m, count)."""
     used = np.unique(products[products < factors.count])
-    used = used if len(used) else np.zeros(1, int)
-    values = np.asarray(table(factors.rows(used), *contexts)).reshape(-1, len(used))
-    values = np.concatenate([values, np.ones((len(values), 1))], axis=1)
+    # a few sizes only, so that other blocks, or more of them, are the same program
+    padded = pad_rows(np.append(used, 0), bucket(len(used) + 1))
+    values = np.array(table(factors.rows(padded), *contexts)).reshape(-1, len(padded))[:, : len(used) + 1]
+    values[:, -1] = 1.0
     place = np.full(factors.count + 1, len(used))
     place[used] = np.arange(len(used))
     out = np.ones((len(values), len(products)))

@@ -106,7 +106,7 @@ def programmed(expression: Expression, ranges: Sequence[Interval], cells: int | 
             for place, block in enumerate(blocks, start=1):
                 factor = ranges[block]
                 own.append(Step(term, block, place, len(blocks), weight, product, factor))
-                gadget = 0.0 if cells is None or place == 1 else product.radius * factor.radius / cells**2
+                gadget = 0.0 if cells is None or place == 1 else product.radius * factor.radius * cells**-2.0
                 product = product.times(factor).widened(gadget)
                 error = factor.size * error + gadget
             bounds[-1] += abs(weight) * error

@@ -103,7 +103,7 @@ def train(
 
     The measures, and those on which errors are reported, are those of `fit` with the same key and `search`. What is
     minimised is the mean square error over the variance of the target. Of `training`, steps, method, rate and tol are
-    used (solver and depth are those of flows). With `save`, a folder, an interrupted training goes on with the same
+    used; solver and depth are of flows. With `save`, a folder, an interrupted training goes on with the same
     bits.
 
     Statement   min_θ mean |T_θ[mu](x) − Γ*(mu, x)|² over finitely many (mu, x)
@@ -119,7 +119,7 @@ def train(
     425
     """
     architecture = Architecture() if architecture is None else architecture
-    training = Training(steps=2000, rate=0.005, solver="euler") if training is None else training
+    training = Training(steps=2000, rate=0.005) if training is None else training
     search = Search() if search is None else search
     if not isinstance(domain, AbstractDomain):
         raise DtypeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,6 +39,26 @@ class Layers(NamedTuple):
     b2: Any
 
 
+def blank(dim: int, components: int) -> Layers:
+    """A layer of a compiled network that does nothing, and has no hidden units."""
+    size = dim + 3 * components
+    heads = [np.zeros((components, *shape)) for shape in ((dim, size), (dim, size), (1, size), (size, 1))]
+    return Layers(*heads, np.zeros((0, size)), np.zeros(0), np.zeros((size, 0)), np.zeros(size))
+
+
+def stacked(layers: Sequence[Layers], like: Layers) -> Layers:
+    """Layers in one stack, with hidden layers of one width: units that are missing read nothing and write nothing."""
+    if not layers:
+        return Layers(*(np.zeros((0, *leaf.shape)) for leaf in like))
+    most = max(len(layer.b1) for layer in layers)
+    whole: list[Layers] = []
+    for layer in layers:
+        more = most - len(layer.b1)
+        W1, W2 = np.pad(layer.W1, ((0, more), (0, 0))), np.pad(layer.W2, ((0, 0), (0, more)))
+        whole.append(layer._replace(W1=W1, b1=np.pad(layer.b1, (0, more)), W2=W2))
+    return Layers(*(np.stack(leaves) for leaves in zip(*whole, strict=True)))
+
+
 class Weights(NamedTuple):
     """A network: affine embedding (D, d + 1), stacked layers, affine read-out (e, D + 1); biases are last columns."""
 
@@ -70,8 +91,9 @@ class Census:
 class Compiled(AbstractInContextMap):
     """What `compile` returns: an in-context map, computed by the transformer in `.transformer`.
 
-    Called as a map it refuses points outside of the domain on which `error_bound` holds; the transformer itself does
-    not. `mf.Causal(net)` is the masked version.
+    Called as a map it refuses points outside of the domain on which `error_bound` holds, and inside of other programs,
+    where nothing can be refused, it answers them with NaN; the transformer itself does neither. `mf.Causal(net)` is the
+    masked version.
 
     >>> import measureformer as mf
     >>> x = mf.universality.Block(None, None, 0.0, [1.0], None)
@@ -98,7 +120,8 @@ class Compiled(AbstractInContextMap):
     widths: tuple[int, ...] = eqx.field(static=True)
     cells: int | None = eqx.field(static=True)
     """Cells of each product; None for the quadratic activation."""
-    story: str = eqx.field(static=True)
+    story: tuple[str, ...] = eqx.field(static=True)
+    """What each layer does."""
 
     @property
     def activation(self) -> str:
@@ -137,10 +160,17 @@ class Compiled(AbstractInContextMap):
         )
 
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
-        return values(self.weights(), _ACTIVATIONS[self.activation], mu, x, t)
+        return self._flagged(mu, x, values(self.weights(), _ACTIVATIONS[self.activation], mu, x, t))
 
     def at_atoms(self, mu: Any) -> Any:
-        return values(self.weights(), _ACTIVATIONS[self.activation], mu, None, None)
+        return self._flagged(mu, mu.points, values(self.weights(), _ACTIVATIONS[self.activation], mu, None, None))
+
+    def _flagged(self, mu: Any, x: Any, found: Array) -> Array:
+        """NaN where nothing is certified: a layer before this one may have left the domain."""
+        if self.cells is None:
+            return found
+        held = jnp.all(self.domain.inside(mu.points) | (mu.log_weights == -jnp.inf))
+        return jnp.where((held & self.domain.inside(x))[:, None], found, jnp.nan)
 
     def weights(self) -> Weights:
         return Weights(self.embed, self.layers, self.readout)
@@ -172,8 +202,7 @@ class Compiled(AbstractInContextMap):
             "product, z what a head has read",
             " 0  embedding: x ↦ (x; 0, 1, 1)",
         ]
-        stories = self.story.split("\x00") if self.widths else []
-        for number, (text, width) in enumerate(zip(stories, self.widths, strict=True), start=1):
+        for number, (text, width) in enumerate(zip(self.story, self.widths, strict=True), start=1):
             first, *more = text.split("\n")
             lines += [f"{number:2d}  {first}", *(f"    {line}" for line in more)]
             lines.append(f"    z ← 1 by a perceptron with {width} {self.activation} units")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from measureformer.errors import DomainError
+from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import positive_int
@@ -21,22 +22,17 @@ from measureformer.universality.compiled import Compiled
 
 
 @dataclass(frozen=True)
-class MapFit:
-    """A transformer T with T♯mu near f(mu), and how near, on measures with ten times the atoms of any that was fitted.
+class MapErrors:
+    """How far G♯mu is from f(mu), on random measures; made by `map_errors`.
 
-    >>> import jax, numpy as np, measureformer as mf
-    >>> f = lambda mu: mu.push(lambda x: 0.5 * x + 0.3 * np.asarray(mu.mean()))                   # a black box
-    >>> search = mf.universality.Search(terms=20, blocks=40, candidates=100, contexts=30, atoms=5, rounds=2)
-    >>> found = mf.universality.fit_map(f, mf.Box([-1.0], [1.0]), jax.random.key(0), tol=1e-3, search=search)
-    >>> found.relative_error < 0.01
+    >>> import jax, measureformer as mf
+    >>> f = lambda mu: mu.push(lambda x: 0.5 * x)
+    >>> mf.universality.map_errors(mf.Linear([[0.4]]), f, mf.Box([-1.0], [1.0]), jax.random.key(0)).relative_error > 0.1
     True
     """
 
-    fit: Fit
-    """The approximation of the in-context map behind f."""
-    network: Compiled
     errors: np.ndarray
-    """W_1(T♯mu, f(mu)) for each held-out measure."""
+    """W_1(G♯mu, f(mu)) for each measure."""
     displacements: np.ndarray
     """W_1(f(mu), mu) for each of them."""
 
@@ -51,6 +47,24 @@ class MapFit:
         return self.error / float(self.displacements.max())
 
 
+@dataclass(frozen=True)
+class MapFit:
+    """A transformer T with T♯mu near f(mu), and how near, on measures with ten times the atoms of any that was fitted.
+
+    >>> import jax, numpy as np, measureformer as mf
+    >>> f = lambda mu: mu.push(lambda x: 0.5 * x + 0.3 * np.asarray(mu.mean()))                   # a black box
+    >>> search = mf.universality.Search(terms=20, blocks=40, candidates=100, contexts=30, atoms=5, rounds=2)
+    >>> found = mf.universality.fit_map(f, mf.Box([-1.0], [1.0]), jax.random.key(0), tol=1e-3, search=search)
+    >>> found.held_out.relative_error < 0.01
+    True
+    """
+
+    fit: Fit
+    """The approximation of the in-context map behind f."""
+    network: Compiled
+    held_out: MapErrors
+
+
 def fit_map(
     f: Callable[[Discrete], Discrete],
     domain: AbstractDomain,
@@ -63,7 +77,8 @@ def fit_map(
     """A transformer whose push-forward approximates the black box f: recover its in-context map, fit it, compile it.
 
     Errors are W_1 distances of T♯mu to f(mu) on `trials` measures with 10 · `search.atoms` atoms; quadratic units are
-    compiled, so that they are those of the fit. The supremum over all measures is not bounded by them.
+    compiled, so that they are those of the fit. The supremum over all measures is not bounded by them. To train instead
+    of fitting, give `mf.recover(f)` to `train`, and its transformer to `map_errors`.
 
     Statement   if f keeps supports and its regular derivative is uniformly continuous, then for every ε there is a
                 transformer T with sup_mu W_1(T[mu]♯mu, f(mu)) ≤ ε
@@ -73,24 +88,44 @@ def fit_map(
     >>> import jax, measureformer as mf
     >>> f = lambda mu: mu.push(lambda x: 0.5 * x)
     >>> search = mf.universality.Search(terms=5, blocks=10, candidates=20, contexts=20, atoms=3, rounds=1)
-    >>> mf.universality.fit_map(f, mf.Box([-1.0], [1.0]), jax.random.key(0), search=search, trials=2).error < 1e-12
+    >>> found = mf.universality.fit_map(f, mf.Box([-1.0], [1.0]), jax.random.key(0), search=search, trials=2)
+    >>> found.held_out.error < 1e-12
     True
     """
-    search, trials = Search() if search is None else search, positive_int(trials, "trials")
+    search = Search() if search is None else search
     first, second = two_keys(key)
     found = fit(recover(f), domain, first, tol=tol, search=search)
     network = found.compile(activation="quadratic")
-    if network.out_dim(domain.dim) != domain.dim:
+    return MapFit(found, network, map_errors(network, f, domain, second, atoms=10 * search.atoms, trials=trials))
+
+
+def map_errors(
+    G: AbstractInContextMap,
+    f: Callable[[Discrete], Discrete],
+    domain: AbstractDomain,
+    key: Any,
+    *,
+    atoms: int = 100,
+    trials: int = 20,
+) -> MapErrors:
+    """W_1 distances of the push-forward G♯mu to f(mu), on random measures with so many atoms in the domain.
+
+    >>> import jax, measureformer as mf
+    >>> f = lambda mu: mu.push(lambda x: 0.5 * x)
+    >>> mf.universality.map_errors(mf.Linear([[0.5]]), f, mf.Box([-1.0], [1.0]), jax.random.key(0)).error < 1e-12
+    True
+    """
+    if G.out_dim(domain.dim) != domain.dim:
         raise DomainError(
-            got=f"a map from measures on R^{domain.dim} to measures on R^{network.out_dim(domain.dim)}",
+            got=f"a map from measures on R^{domain.dim} to measures on R^{G.out_dim(domain.dim)}",
             need="a map of a space to itself, whose displacement can be measured",
             do="Fit the in-context map itself: mf.universality.fit(mf.recover(f), domain, key).",
         )
-    others = drawn(generator(second), domain, trials, [10 * search.atoms], 1)
+    count = positive_int(trials, "trials")
+    measures = drawn(generator(key), domain, count, [positive_int(atoms, "atoms")], 1)
     pairs: list[tuple[float, float]] = []
-    for k in range(trials):
-        mu = others.measure(k)
+    for mu in map(measures.measure, range(count)):
         image = f(mu)
-        pairs.append((float(wasserstein(network.push(mu), image, p=1)), float(wasserstein(image, mu, p=1))))
+        pairs.append((float(wasserstein(G.push(mu), image, p=1)), float(wasserstein(image, mu, p=1))))
     errors, displacements = np.asarray(pairs).T
-    return MapFit(found, network, errors, displacements)
+    return MapErrors(errors, displacements)

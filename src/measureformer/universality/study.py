@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from measureformer.errors import OptionError
 from measureformer.measures.domain import AbstractDomain
-from measureformer.universality._fit import Search, fit
+from measureformer.universality._contexts import answers, drawn
+from measureformer.universality._fit import Fit, Search, fit
 from measureformer.universality.targets import Functional
 
 
@@ -31,7 +33,7 @@ class ErrorCurve:
     parameters: np.ndarray
     """(keys, sizes)"""
     errors: np.ndarray
-    """(keys, sizes): largest error, over the size of the target."""
+    """(keys, sizes): largest error."""
     slopes: np.ndarray
     """(keys,): of log error against log parameters, by least squares."""
 
@@ -51,12 +53,14 @@ class ErrorCurve:
 
 
 def error_curve(
-    target: Any, domain: AbstractDomain, keys: Sequence[Any], *, search: Search | None = None
+    target: Any, domain: AbstractDomain, keys: Sequence[Any], *, search: Search | None = None, separately: bool = False
 ) -> ErrorCurve:
     """Held-out errors of `fit` with 3, 10, 30, … terms, for every key: none is left out.
 
-    Parameters are those of the network with quadratic units that `compile` makes of so many terms. Compared are
-    the sizes that the fits of all keys have reached: a fit ends when its training error is rounding.
+    Parameters are those of the network with quadratic units that `compile` makes of so many terms. A target with
+    several components has one network with vector-valued blocks, whose components share their monomials; or, if fitted
+    `separately`, a network with scalar blocks for each: their parameters add up, and their errors as if they came
+    together. Compared are the sizes that all fits have reached: a fit ends when its training error is rounding.
 
     >>> import jax, measureformer as mf
     >>> keys = [jax.random.key(seed) for seed in range(2)]
@@ -66,18 +70,31 @@ def error_curve(
     """
     if len(keys) < 2:
         raise OptionError(got=f"{len(keys)} keys", need="at least 2", do="An interval needs several slopes.")
-    search = Search() if search is None else search
-    parameters: list[list[float]] = []
-    errors: list[list[float]] = []
-    for key in keys:
-        found = fit(target, domain, key, tol=1e-12, search=search)
-        rows = [row for row in found.rows if row.terms >= 3]
-        parameters.append([_parameters(found.lengths[: row.terms], domain.dim, found.components) for row in rows])
-        errors.append([row.held_out / found.scale for row in rows])
-    shortest = min(map(len, errors))
-    sizes, heights = (np.array([row[:shortest] for row in rows]) for rows in (parameters, errors))
-    slopes = np.array([np.polyfit(np.log(a), np.log(b), 1)[0] for a, b in zip(sizes, heights, strict=True)])
-    return ErrorCurve(sizes, heights, slopes)
+    parts = _components(target, domain) if separately else [target]
+    curves = [[_curve(fit(part, domain, key, tol=1e-12, search=search), domain.dim) for part in parts] for key in keys]
+    shortest = min(curve.shape[1] for own in curves for curve in own)
+    if shortest < 2:
+        raise OptionError(
+            got="a target that a few terms hit",
+            need="errors at two sizes at least, for a slope",
+            do="Take a target that is no polynomial in blocks, or a larger search.",
+        )
+    rows = np.array([[curve[:, :shortest] for curve in own] for own in curves])
+    parameters, errors = rows[:, :, 0].sum(axis=1), np.linalg.norm(rows[:, :, 1], axis=1)
+    slopes = np.array([np.polyfit(np.log(a), np.log(b), 1)[0] for a, b in zip(parameters, errors, strict=True)])
+    return ErrorCurve(parameters, errors, slopes)
+
+
+def _curve(found: Fit, dim: int) -> np.ndarray:
+    """(2, sizes): parameters and errors, for 3 and more terms."""
+    rows = [row for row in found.rows if row.terms >= 3]
+    parameters = [_parameters(found.lengths[: row.terms], dim, found.components) for row in rows]
+    return np.array([parameters, [row.held_out for row in rows]])
+
+
+def _components(target: Any, domain: AbstractDomain) -> list[Callable[[Any, Any], Any]]:
+    count = answers(target, drawn(np.random.default_rng(0), domain, 1, [1], 1)).shape[-1]
+    return [lambda mu, x, i=i: np.asarray(target(mu, x))[:, [i]] for i in range(count)]
 
 
 def _parameters(lengths: np.ndarray, dim: int, components: int) -> int:
@@ -102,17 +119,9 @@ def graded(smoothness: int | None, *, place: float = 0.45) -> Functional:
     return Functional(_Graded(smoothness, place), dim=1, out=1)
 
 
-class _Graded:
-    """Compared by its numbers, so that equal targets share a program."""
-
-    def __init__(self, smoothness: int | None, place: float) -> None:
-        self.smoothness, self.place = smoothness, place
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Graded) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((self.smoothness, self.place))
+class _Graded(eqx.Module):
+    smoothness: int | None = eqx.field(static=True)
+    place: float = eqx.field(static=True)
 
     def __call__(self, y: Array, p: Array, x: Array) -> Array:
         s = y[:, 0] - self.place
