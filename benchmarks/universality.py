@@ -1,4 +1,4 @@
-"""Approximation by transformers, measured: every target, smoothness, scalar and vector-valued blocks, fitted and trained.
+"""Approximation by transformers, measured: targets, smoothness, scalar and vector-valued blocks, fitted and trained.
 
 All seeds are kept, none is picked. What is in results/universality.json is not computed again: delete it to start anew.
 """
@@ -182,20 +182,26 @@ def _of(data: dict[str, Any], part: Callable[..., Any]) -> list[tuple[tuple[str,
     return [((name, number), data[f"{kind}/{name}/{number}"]) for kind, name, number in keys if kind == part.__name__]
 
 
-def figure(data: dict[str, Any]) -> Figure:
+def figures(data: dict[str, Any]) -> dict[str, Figure]:
     """Geometric means over the seeds."""
-    series: list[Series] = []
-    for (name, _), found in _of(data, smoothness):
-        places, heights = (tuple(np.exp(np.log(found[k]).mean(axis=0)).tolist()) for k in ("parameters", "errors"))
-        series.append(Series(name, places, heights))
-    return Figure(
-        "Error against parameters, by smoothness of the target",
-        "parameters of the compiled network",
-        "largest error found",
-        tuple(series),
-        xscale="log",
-        yscale="log",
-    )
+
+    def mean(numbers: Any) -> tuple[float, ...]:
+        return tuple(np.exp(np.log(numbers).mean(axis=0)).tolist())
+
+    smooth = [Series(name, mean(f["parameters"]), mean(f["errors"])) for (name, _), f in _of(data, smoothness)]
+    ways: list[Series] = []
+    for part in (compiled, trained):
+        pairs = np.array([found for _, found in _of(data, part)])
+        ways.append(Series(part.__name__, mean(pairs[..., 0]), mean(pairs[..., 1])))
+    axes: dict[str, Any] = {"xscale": "log", "yscale": "log"}
+    return {
+        "universality": Figure(
+            "By smoothness of the target", "parameters of the compiled network", "largest error", tuple(smooth), **axes
+        ),
+        "universality-ways": Figure(
+            "Soft distance to the cloud", "parameters", "largest error / size of the target", tuple(ways), **axes
+        ),
+    }
 
 
 def main() -> None:
@@ -210,7 +216,8 @@ def main() -> None:
             write_atomically(FILE, text.encode(), do="Make room.")
             CONSOLE.print(name)
     (RESULTS / "universality.md").write_text(report(data), encoding="utf-8")
-    (RESULTS / "universality.svg").write_bytes(to_svg(draw(figure(data))))
+    for name, figure in figures(data).items():
+        (RESULTS / f"{name}.svg").write_bytes(to_svg(draw(figure)))
 
 
 if __name__ == "__main__":

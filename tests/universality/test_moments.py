@@ -106,6 +106,10 @@ def test_refusals() -> None:
         universality.atoms_of_moments([1.0, 0.0], 2)
     with pytest.raises(errors.TooManyAtomsError, match="n = 9"):
         universality.identify(lambda b: b, 1, 9, key)
+    with pytest.raises(errors.OptionError, match="radius"):
+        universality.identify(lambda b: b, 1, 2, key, radius=0.0)
+    with pytest.raises(errors.ShapeError, match="One row per tilt"):
+        universality.identify(lambda b: b[:1], 1, 2, key)
     with pytest.raises(errors.DtypeError, match="a SpaceTime"):
         universality.time_lipschitz(line(0, 2))
     with pytest.raises(errors.OptionError, match="one time only"):

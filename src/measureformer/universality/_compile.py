@@ -109,7 +109,7 @@ def _refuse_wide(expression: Expression, cells: int, asked: str) -> None:
     size = 8 * depth * width * (2 * (dim + 3 * components) + 1)
     if size > MEMORY:
         raise ToleranceError(
-            got=f"{asked}, for which a layer needs {width} hidden units, and all {depth} of them {size / 2**20:.3g} MiB",
+            got=f"{asked}, for which a layer needs {width} hidden units, and all {depth} of them {size >> 20} MiB",
             need=f"at most {MEMORY >> 20} MiB",
             do='Allow a larger tol (the width falls like its root), a smaller domain, or activation="quadratic".',
         )
