@@ -68,20 +68,19 @@ def test_a_quadratic_network_is_exact_for_any_number_of_tokens(seed: int) -> Non
 
 
 def test_the_transformer_is_an_ordinary_one_and_the_same() -> None:
-    e = random_expression(7)
-    for activation in ("quadratic", "relu"):
-        net = mf.universality.compile(e, SQUARE, activation=activation, cells=4)
-        assert isinstance(net.transformer, mf.Transformer)
-        assert net.transformer.depth == net.census.layers + 2
-        mu, x = cloud(1, 9), queries(2, 11)
-        assert largest(net.transformer(mu, x) - net(mu, x)) < 1e-12
-        assert largest(net.transformer.push(mu).points - net.push(mu).points) < 1e-12
-        leaves = [leaf for leaf in _arrays(net.transformer) if leaf.ndim]
-        assert net.census.parameters == sum(leaf.size for leaf in leaves)
-        assert net.census.nonzero == sum(np.count_nonzero(leaf) for leaf in leaves)
-        # coordinates of the context are never touched: every layer sees the original measure
-        inner = mf.Transformer(*net.transformer.layers[:-1])
-        np.testing.assert_array_equal(np.asarray(inner.push(mu).points)[:, :2], mu.points)
+    a, b, c = (Block(None, [0.3, k], 0.1, [k, 0.2], [0.5, -k]) for k in (0.2, -0.7, 1.1))
+    net = mf.universality.compile(mf.universality.vector(a * b, c - 2), SQUARE, cells=4)
+    assert isinstance(net.transformer, mf.Transformer)
+    assert net.transformer.depth == net.census.layers + 2 == 4
+    mu, x = cloud(1, 9), queries(2, 11)
+    assert largest(net.transformer(mu, x) - net(mu, x)) < 1e-12
+    assert largest(net.transformer.push(mu).points - net.push(mu).points) < 1e-12
+    leaves = [leaf for leaf in _arrays(net.transformer) if leaf.ndim]
+    assert net.census.parameters == sum(leaf.size for leaf in leaves)
+    assert net.census.nonzero == sum(np.count_nonzero(leaf) for leaf in leaves)
+    # coordinates of the context are never touched: every layer sees the original measure
+    inner = mf.Transformer(*net.transformer.layers[:-1])
+    np.testing.assert_array_equal(np.asarray(inner.push(mu).points)[:, :2], mu.points)
 
 
 def _arrays(tree: Any) -> list[np.ndarray]:
@@ -205,14 +204,13 @@ def test_the_documented_torch_module_reads_the_file(tmp_path: Path) -> None:
     names: dict[str, Any] = {}
     exec(page.split("```text")[1].split("```")[0], names)
     mu = cloud(4, 7)
-    for activation in ("relu", "quadratic"):
-        net = mf.universality.compile(random_expression(15), SQUARE, activation=activation, tol=0.1)
-        net.save(tmp_path / "net.safetensors")
-        module = names["Net"](2, 2, net.census.widths, square=activation == "quadratic").double()
-        module.load_state_dict(load_tensors(tmp_path / "net.safetensors"))
-        with torch.no_grad():
-            there = module(torch.tensor(np.array(mu.points)), torch.tensor(np.array(mu.log_weights))).numpy()
-        assert largest(there - np.asarray(net.push(mu).points)) < 1e-12
+    net = mf.universality.compile(random_expression(15), SQUARE, tol=0.1)
+    net.save(tmp_path / "net.safetensors")
+    module = names["Net"](2, 2, net.census.widths, square=False).double()
+    module.load_state_dict(load_tensors(tmp_path / "net.safetensors"))
+    with torch.no_grad():
+        there = module(torch.tensor(np.array(mu.points)), torch.tensor(np.array(mu.log_weights))).numpy()
+    assert largest(there - np.asarray(net.push(mu).points)) < 1e-12
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:

@@ -66,22 +66,6 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path: Path, monkeyp
         mf.universality.train(mf.universality.mean(1), LINE, jax.random.key(1), search=SMALL, save=tmp_path)
 
 
-def test_a_map_between_measures_is_approximated_on_larger_populations() -> None:
-    flow = mf.flows.CuckerSmale(1.0, 1.0, 0.5)
-
-    def f(mu: mf.Discrete) -> mf.Discrete:
-        return mf.flow(flow, mu, [0.0, 0.5], solver="rk4", steps=4).measures[-1]
-
-    domain = mf.Box([-1.0, -1.0], [1.0, 1.0])
-    search = Search(terms=60, blocks=80, candidates=400, contexts=60, queries=8, atoms=8, rounds=1)
-    found = mf.universality.fit_map(f, domain, jax.random.key(0), search=search, trials=3)
-    assert found.held_out.relative_error < 0.05
-    assert found.held_out.errors.shape == (3,)
-    # the transformer is what is measured
-    mu = mf.Discrete.uniform(np.random.default_rng(0).uniform(-0.9, 0.9, (80, 2)))
-    assert float(mf.wasserstein(found.network.push(mu), f(mu), p=1)) < 0.05 * float(mf.wasserstein(mu, f(mu), p=1))
-
-
 def test_errors_of_maps_are_distances() -> None:
     # halves instead of thirds: every atom is off by a sixth of its distance to 0, and has moved by two thirds of it
     found = mf.universality.map_errors(

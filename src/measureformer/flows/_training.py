@@ -103,9 +103,10 @@ class Problem(NamedTuple):
 class State(NamedTuple):
     """Where training stands."""
 
-    stack: Stack
+    stack: Any
+    """Parameters: a `Stack`, or those of another network."""
     optimizer: Any
-    good: Stack
+    good: Any
     """The last parameters with a finite loss."""
     done: Array
     """Updates so far."""
@@ -163,7 +164,7 @@ def _rk4(velocity: Any, rows: Array, size: float) -> Array:
 _STEPS = {"euler": _euler, "rk4": _rk4}
 
 
-def started(stack: Stack, training: Training) -> State:
+def started(stack: Any, training: Training) -> State:
     """The state before the first update."""
     zero = jnp.zeros((), int)
     return State(stack, training.optimizer.init(stack), stack, zero, zero)

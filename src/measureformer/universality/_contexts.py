@@ -14,9 +14,12 @@ from measureformer.errors import DtypeError, NotFiniteError, ShapeError
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
+from measureformer.numerics.buckets import pad_rows
 
 LIGHTEST = 1e-5
 """No atom is lighter: a black box that is asked by adding light atoms must be able to tell its own from them."""
+TOGETHER = 64
+"""Contexts on which a map is computed at the same time."""
 Target = Callable[[Discrete, Any], Any]
 
 
@@ -88,7 +91,7 @@ def answers(target: Any, contexts: Contexts) -> np.ndarray:
     if isinstance(target, AbstractInContextMap):
         target.check_meets(contexts.measure(0), None)
     if isinstance(target, AbstractInContextMap) and not target.eager:
-        values = np.asarray(_together(target, *contexts))
+        values = _together(target, contexts)
     else:
         if not callable(target):
             raise DtypeError(
@@ -112,12 +115,19 @@ def answers(target: Any, contexts: Contexts) -> np.ndarray:
     return values
 
 
-@eqx.filter_jit
-def _together(target: AbstractInContextMap, points: Array, log_weights: Array, x: Array) -> Array:
-    def one(rows: tuple[Array, Array, Array]) -> Array:
-        return target.evaluate(Discrete(rows[0], rows[1]), rows[2], None)
+def _together(target: AbstractInContextMap, contexts: Contexts) -> np.ndarray:
+    """Values of a map of the library, so many contexts at a time: any number of them is the same program."""
+    found: list[np.ndarray] = []
+    for start in range(0, contexts.count, TOGETHER):
+        some = contexts.rows(slice(start, start + TOGETHER))
+        padded = (pad_rows(leaf, TOGETHER) for leaf in some)
+        found.append(np.asarray(_evaluated(target, *padded))[: some.count])
+    return np.concatenate(found)
 
-    return jax.lax.map(one, (points, log_weights, x), batch_size=64)
+
+@eqx.filter_jit
+def _evaluated(target: AbstractInContextMap, points: Array, log_weights: Array, x: Array) -> Array:
+    return jax.vmap(lambda y, a, q: target.evaluate(Discrete(y, a), q, None))(points, log_weights, x)
 
 
 def _called(target: Target, mu: Discrete, x: np.ndarray) -> np.ndarray:

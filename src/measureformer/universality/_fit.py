@@ -23,6 +23,8 @@ from measureformer.universality.compiled import Compiled
 
 PLAYERS = 32
 """Measures that the adversary changes at the same time."""
+FIRST, LARGE = 30, 100.0
+"""Terms that tell the size of the penalty, and the size of coefficients, in units of the target, that it expects."""
 CHECKPOINTS = (1, 3, 10, 30, 100, 300, 1000, 3000)
 
 
@@ -44,8 +46,8 @@ class Search:
     blocks: int = 400
     candidates: int = 2000
     sharpness: float = 12.0
-    contexts: int = 1000
-    queries: int = 4
+    contexts: int = 4000
+    queries: int = 2
     atoms: int = 12
     rounds: int = 24
     """Steps of the adversary."""
@@ -86,7 +88,8 @@ class Fit:
     tol: float
     rows: tuple[Row, ...]
     training_errors: np.ndarray
-    """Root mean square on the training measures after each term: nested dictionaries, so it never grows."""
+    """Root mean square on the training measures after each term, penalty included: nested dictionaries, so it never
+    grows."""
     scale: float
     """Largest deviation of the target from its mean on the held-out measures."""
     witness: Contexts
@@ -143,7 +146,7 @@ def fit(target: Any, domain: Any, key: Any, *, tol: Any = 1e-3, search: Search |
     `target(mu, x)` takes a `Discrete` and queries (m, d), and returns (m,) or (m, e); a map of the library is computed
     for all measures in one program, any other function is called once for each. One monomial after the other is chosen
     from a random dictionary, the one that correlates best with what is left, and all coefficients are fitted again by
-    least squares, until the largest training error is below tol/4. Errors are then looked for on other measures, of
+    least squares with a penalty, until the largest training error is below tol/4. Errors are then looked for on other measures, of
     numbers of atoms that were not seen, first at random and then by an adversary. The largest error found is no bound:
     nothing is proven about a function that is only sampled.
 
@@ -174,7 +177,7 @@ def fit(target: Any, domain: Any, key: Any, *, tol: Any = 1e-3, search: Search |
         goals = answers(target, training), answers(target, held_out)
         show(1, "target evaluated")
         factors, products = dictionary(rng, domain, search)
-        found = pursue(_features(factors, products, training), _flat(goals[0]), search.terms, tol / 4)
+        found = _pursued(_features(factors, products, training), _flat(goals[0]), search.terms, tol / 4)
         show(2, f"{len(found.chosen)} terms")
         sizes = [k for k in CHECKPOINTS if k < len(found.chosen)] + [len(found.chosen)]
         best = products[found.chosen], found.coefficients(sizes[-1])
@@ -192,6 +195,18 @@ def fit(target: Any, domain: Any, key: Any, *, tol: Any = 1e-3, search: Search |
     worst = Contexts(everything.points[[k]], everything.log_weights[[k]], everything.x[[k]][:, [m]])
     lengths = (best[0] < factors.count).sum(axis=1)
     return Fit(expression, domain, float(tol), tuple(rows), found.errors, scale, worst, lengths)
+
+
+def _pursued(features: np.ndarray, goals: np.ndarray, terms: int, enough: float) -> Pursuit:
+    """Terms by pursuit with a penalty: what the first ones leave counts as noise, coefficients as of size LARGE.
+
+    Without it the coefficients of hundreds of similar terms become huge, and errors between the training measures with
+    them. A target that is a polynomial in blocks leaves nothing, and has no penalty.
+    """
+    first = pursue(features, goals, min(terms, FIRST), enough)
+    if len(first.chosen) < FIRST or first.sups[-1] <= enough:
+        return first
+    return pursue(features, goals, terms, enough, ridge=(first.errors[-1] / (LARGE * float(goals.std()))) ** 2)
 
 
 def sizes_of(search: Search) -> tuple[list[int], list[int]]:

@@ -15,36 +15,42 @@ class Pursuit(NamedTuple):
 
     chosen: np.ndarray
     R: np.ndarray
-    """Dictionary[:, chosen] = Q R."""
+    """Dictionary[:, chosen] = Q R, the rows of the penalty included."""
     projections: np.ndarray
     """Qᵀ y."""
     errors: np.ndarray
-    """Root mean square of what is left after each term."""
+    """Root mean square of what is left after each term, penalty included."""
     sups: np.ndarray
     """Largest norm of a row of what is left."""
 
     def coefficients(self, size: int) -> np.ndarray:
-        """Least-squares coefficients (size, e) of the first columns."""
+        """Coefficients (size, e) of the first columns."""
         from scipy.linalg import solve_triangular
 
         return solve_triangular(self.R[:size, :size], self.projections[:size])
 
 
-def pursue(dictionary: np.ndarray, y: np.ndarray, terms: int, enough: float) -> Pursuit:
+def pursue(dictionary: np.ndarray, y: np.ndarray, terms: int, enough: float, *, ridge: float = 0.0) -> Pursuit:
     """At most `terms` columns for y (s, e); stops when no row is left with a norm above `enough`.
+
+    What is minimised is the mean square of what is left, plus `ridge` times the squares of the coefficients.
 
     The next column is the one with which least squares would leave the least: candidates are judged by their parts that
     are orthogonal to the columns before, whose sizes and products with the residual are kept up to date.
 
-    Statement   the residual is that of the projection onto the span of the columns chosen so far: it never grows
+    Statement   what is left, penalty included, is that of the projection onto the span of the columns chosen so far,
+                each with an entry √(s·ridge) of its own below: it never grows
     Cost        one product of the dictionary with a vector for each term.
     Ref         pati1993; chen1989.
     """
     rows, count = dictionary.shape
+    terms = min(terms, count, rows)
+    if ridge > 0:
+        dictionary = np.concatenate([dictionary, np.sqrt(rows * ridge) * np.eye(count)])
+        y = np.concatenate([y, np.zeros((count, y.shape[1]))])
     squares = (dictionary**2).sum(axis=0)
     fresh_squares, products = squares.copy(), dictionary.T @ y
-    terms = min(terms, count, rows)
-    Q, R = np.zeros((rows, terms)), np.zeros((terms, terms))
+    Q, R = np.zeros((len(y), terms)), np.zeros((terms, terms))
     left = y.astype(float)
     chosen: list[int] = []
     projections = np.zeros((terms, y.shape[1]))
@@ -74,8 +80,8 @@ def pursue(dictionary: np.ndarray, y: np.ndarray, terms: int, enough: float) -> 
         fresh_squares = fresh_squares - shares**2
         products = products - shares[:, None] * projections[k]
         chosen.append(best)
-        errors.append(float(np.sqrt((left**2).sum(axis=1).mean())))
-        sups.append(float(np.linalg.norm(left, axis=1).max()))
+        errors.append(float(np.sqrt((left**2).sum() / rows)))
+        sups.append(float(np.linalg.norm(left[:rows], axis=1).max()))
         if sups[-1] <= enough:
             break
     n = len(chosen)

@@ -18,9 +18,10 @@ from measureformer.universality import Compiled, compile
 @dataclass(frozen=True)
 class Config:
     smallest: int = 8
-    doublings: int = 3
+    doublings: int = 2
     measures: int = 3
     atoms: int = 12
+    components: int = 1
     queries: int = 400
 
 
@@ -34,7 +35,7 @@ def _without_a_knot(net: Compiled) -> Compiled:
 
 def _measured(key: Any, config: Config, *, broken: bool) -> Outcome:
     rng = generator(key)
-    e = expression(rng)
+    e = expression(rng, components=config.components)
     contexts = [cloud(rng, config.atoms) for _ in range(config.measures)]
     x = rng.uniform(-1, 1, (config.queries, 2))
     truths = [np.asarray(e(mu, x)) for mu in contexts]
@@ -88,5 +89,5 @@ claim = Claim(
     control=_control,
     control_statement="One hidden unit, a knot of one product, is removed.",
     quick=Config(),
-    full=Config(doublings=5, measures=20, atoms=200, queries=2000),
+    full=Config(doublings=5, components=2, measures=20, atoms=200, queries=2000),
 )
