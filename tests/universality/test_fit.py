@@ -15,13 +15,24 @@ from measureformer.universality._contexts import answers, drawn
 from measureformer.universality._pursuit import pursue
 
 LINE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
-SEARCH = Search(blocks=250, candidates=1000, contexts=500, rounds=8)
+SEARCH = Search(blocks=250, candidates=1000, contexts=1500, rounds=2)
 
 
-def vlasov() -> Any:
-    """Where a point of the line is taken at time 1 by attention among the tokens."""
-    velocity = mf.Attention.head([[1.0]], [[1.0]], [[1.0]])
-    return mf.flow(velocity, mf.Discrete.dirac([0.0]), [0.0, 0.5], solver="rk4", steps=4).map(0.5)
+def vlasov(mu: mf.Discrete, x: np.ndarray) -> np.ndarray:
+    """Where attention among the tokens of a line takes points until time ½, by Runge and Kutta's method, in NumPy."""
+    y, a = np.asarray(mu.points)[:, 0], np.asarray(mu.weights)
+
+    def velocity(z: np.ndarray) -> np.ndarray:
+        kernel = a * np.exp(np.outer(z, z[: len(y)]))
+        return kernel @ z[: len(y)] / kernel.sum(axis=1)
+
+    z, h = np.concatenate([y, x[:, 0]]), 0.25
+    for _ in range(2):
+        k1 = velocity(z)
+        k2 = velocity(z + h / 2 * k1)
+        k3 = velocity(z + h / 2 * k2)
+        z = z + h / 6 * (k1 + 2 * k2 + 2 * k3 + velocity(z + h * k3))
+    return z[len(y) :]
 
 
 TARGETS = {
@@ -37,9 +48,8 @@ TARGETS = {
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_errors_fall_by_half_from_ten_terms_to_three_hundred(name: str) -> None:
-    # kills: coefficients of another dictionary size, held-out measures that are those of the fit
+    # kills: coefficients of another dictionary size, held-out measures that are those of the fit, no penalty
     target, domain = TARGETS[name]
-    target = target() if target is vlasov else target
     found = mf.universality.fit(target, domain, jax.random.key(0), tol=1e-9, search=SEARCH)
     scale = found.scale
     assert (np.diff(found.training_errors) <= 1e-12 * scale).all()
@@ -49,8 +59,15 @@ def test_errors_fall_by_half_from_ten_terms_to_three_hundred(name: str) -> None:
         assert last <= at[10] / 2
     else:
         assert last <= 1e-9  # a polynomial in blocks itself
-    if name in ("mean", "variance", "soft distance"):
-        assert found.worst < 1e-3 * scale
+    if name in ("mean", "variance"):
+        assert last < 1e-3 * scale
+
+
+def test_the_flow_of_the_tests_is_that_of_the_library() -> None:
+    velocity, rng = mf.Attention.head([[1.0]], [[1.0]], [[1.0]]), np.random.default_rng(1)
+    mu = mf.Discrete.weighted(rng.uniform(-1, 1, (5, 1)), rng.uniform(0.1, 1, 5))
+    there = mf.flow(velocity, mu, [0.0, 0.5], solver="rk4", steps=2).measures[-1].points[:, 0]
+    np.testing.assert_allclose(vlasov(mu, np.asarray(mu.points)), there, rtol=0, atol=1e-12)
 
 
 def test_a_jump_is_no_success() -> None:
@@ -69,7 +86,7 @@ def test_a_jump_is_no_success() -> None:
 
 def test_the_report_is_about_the_expression() -> None:
     target = mf.universality.softmin_distance(1, 0.5)
-    search = Search(terms=40, blocks=60, candidates=300, contexts=100, rounds=4)
+    search = Search(terms=8, blocks=60, candidates=300, contexts=100, rounds=4)
     found = mf.universality.fit(target, LINE, jax.random.key(2), tol=1e-6, search=search)
     mu, x = found.witness.measure(0), found.witness.x[0]
     error = float(np.abs(np.asarray(found.expression(mu, x)) - np.asarray(target(mu, x)))[0, 0])

@@ -146,9 +146,9 @@ def fit(target: Any, domain: Any, key: Any, *, tol: Any = 1e-3, search: Search |
     `target(mu, x)` takes a `Discrete` and queries (m, d), and returns (m,) or (m, e); a map of the library is computed
     for all measures in one program, any other function is called once for each. One monomial after the other is chosen
     from a random dictionary, the one that correlates best with what is left, and all coefficients are fitted again by
-    least squares with a penalty, until the largest training error is below tol/4. Errors are then looked for on other measures, of
-    numbers of atoms that were not seen, first at random and then by an adversary. The largest error found is no bound:
-    nothing is proven about a function that is only sampled.
+    least squares, with a penalty for large ones, until the largest training error is below tol/4. Errors are then
+    looked for on other measures, of numbers of atoms that were not seen, first at random and then by an adversary. The
+    largest error found is no bound: nothing is proven about a function that is only sampled.
 
     Statement   polynomials in blocks are dense in the continuous functions of (mu, x) on a compact domain
     Hypotheses  assumed: the target is continuous. If not, the report says that the error stalls.

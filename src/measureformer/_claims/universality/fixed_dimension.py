@@ -15,7 +15,7 @@ from measureformer.measures import Box, Discrete
 from measureformer.result import Check, Figure, Outcome, Series
 from measureformer.universality import Block, compile
 
-MOST_LAYERS = 1e9
+MOST_LAYERS = 1e12
 """Depths beyond this one are not drawn: they leave the chart, and the universe."""
 
 

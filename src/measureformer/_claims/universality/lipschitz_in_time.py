@@ -43,7 +43,7 @@ def _run(key: Any, config: Config) -> Outcome:
     figure = Figure(
         "Speed at which the context of a masked prompt changes",
         "tokens",
-        "smallest C with W_1 ≤ C |s − t|",
+        "smallest constant C",
         (
             Series("tokens on a curve", places, tuple(constants), "points"),
             Series("control: independent tokens", places, tuple(_constants(key, config, rough=True)[1]), "points"),

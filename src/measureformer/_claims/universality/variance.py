@@ -41,7 +41,7 @@ def _measured(key: Any, config: Config, *, one_sided: bool) -> Outcome:
     predicted = [h**2 * abs(fourth) / 6 for h in steps]
     figure = Figure(
         "The variance from two blocks",
-        "distance 2h of the tilts ±h, as h",
+        "h",
         "error",
         (
             Series("measured", tuple(steps), tuple(errors), "points"),
