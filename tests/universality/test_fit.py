@@ -41,7 +41,7 @@ TARGETS = {
     "smooth quantile": (mf.universality.smooth_quantile(0.3, 0.2), LINE),
     "W_1 to the uniform law": (mf.universality.distance_to_uniform(), LINE),
     "soft distance": (mf.universality.softmin_distance(1, 0.5), LINE),
-    "kernel regression": (mf.universality.kernel_regression(0.7), PLANE),
+    "kernel regression": (mf.universality.kernel_regression(1.0), PLANE),
     "Vlasov": (vlasov, mf.Box([-1.0], [1.0])),
 }
 

@@ -76,7 +76,10 @@ def drawn(rng: np.random.Generator, domain: AbstractDomain, count: int, sizes: S
             # many atoms on the boundary, where approximations are worst
             own = domain.project(domain.middle + 3 * (own - domain.middle))
         points[k, :n], points[k, n:] = own, own[0]
-        weights = np.ones(n) if rng.uniform() < 0.5 else rng.dirichlet(np.full(n, rng.choice([0.3, 1.0, 3.0])))
+        weights = np.ones(n) if rng.uniform() < 0.5 else rng.dirichlet(np.full(n, rng.choice([1.0, 3.0])))
+        if rng.uniform() < 0.3:
+            # a light atom far away: nothing for a continuous function, much for a sharp block
+            weights[rng.integers(n)] *= 10 ** -rng.uniform(1, 4)
         weights = np.maximum(weights, LIGHTEST)
         log_weights[k, :n] = np.log(weights / weights.sum())
         anywhere, at = domain.draw(rng, queries), rng.integers(n, size=queries)

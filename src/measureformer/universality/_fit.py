@@ -17,14 +17,14 @@ from measureformer.progress import bar
 from measureformer.universality._compile import compile as compile_expression
 from measureformer.universality._contexts import Contexts, Target, answers, drawn, perturbed
 from measureformer.universality._factors import Factors, table
-from measureformer.universality._pursuit import Pursuit, pursue
+from measureformer.universality._pursuit import Nested, nested, pursue
 from measureformer.universality.algebra import Expression, polynomial_in
 from measureformer.universality.compiled import Compiled
 
 PLAYERS = 32
 """Measures that the adversary changes at the same time."""
-LESSONS = 3
-"""How often measures with large errors are added to those that are fitted."""
+POOL, LESSONS = 3, 8
+"""So many times more measures are looked at after the pursuit, and how often the worst ones are counted once more."""
 FIRST, LARGE = 30, 100.0
 """Terms that tell the size of the penalty, and the size of coefficients, in units of the target, that it expects."""
 CHECKPOINTS = (1, 3, 10, 30, 100, 300, 1000, 3000)
@@ -36,8 +36,8 @@ class Search:
 
     The dictionary holds `candidates` random monomials of at most `degree` blocks, drawn from `blocks` random blocks
     whose logits are up to `sharpness`. Coefficients are fitted on `contexts` measures of at most `atoms` atoms, with
-    `queries` queries each, and on the worst of three times as many. Errors are then looked for on other measures, of
-    up to 4·atoms atoms.
+    `queries` queries each, and on three times as many more, the worst of which count more. Errors are then looked for
+    on other measures, of up to 4·atoms atoms.
 
     >>> import measureformer as mf
     >>> mf.universality.Search(terms=30).degree
@@ -48,10 +48,10 @@ class Search:
     degree: int = 3
     blocks: int = 400
     candidates: int = 2000
-    sharpness: float = 12.0
+    sharpness: float = 8.0
     contexts: int = 2000
     queries: int = 2
-    atoms: int = 12
+    atoms: int = 24
     rounds: int = 24
     """Steps of the adversary."""
 
@@ -173,71 +173,85 @@ def fit(target: Any, domain: Any, key: Any, *, tol: Any = 1e-3, search: Search |
     if not (isinstance(tol, (int, float)) and 0 < tol < np.inf):
         raise OptionError(got=f"tol = {tol!r}", need="a positive number", do="Leave it out for 1e-3.")
     rng = generator(key)
-    seen, unseen = sizes_of(search)
     with bar("fitting", 4) as show:
-        training = drawn(rng, domain, search.contexts, seen, search.queries)
-        held_out = drawn(rng, domain, search.contexts, unseen, search.queries)
+        held_out = drawn(rng, domain, search.contexts, sizes_of(search)[1], search.queries)
         truths = answers(target, held_out)
         show(1, "target evaluated")
         factors, products = dictionary(rng, domain, search)
-        found = _taught(rng, domain, target, training, factors, products, search, tol / 4)
-        show(2, f"{len(found.chosen)} terms")
-        sizes = [k for k in CHECKPOINTS if k < len(found.chosen)] + [len(found.chosen)]
-        best = products[found.chosen], found.coefficients(sizes[-1])
+        found = _taught(rng, domain, target, factors, products, search, tol / 4)
+        terms = len(found.products)
+        show(2, f"{terms} terms")
+        best = found.polynomial(terms)
         hard = _attacked(rng, domain, target, held_out, truths, lambda c: _predicted(factors, *best, c), search.rounds)
         show(3, "adversary")
         everything = held_out.joined(hard)
         truth = np.concatenate([truths, answers(target, hard)])
-        rows, errors = _rows(found, factors, products, sizes, everything, truth, held_out.count)
+        sizes = [k for k in CHECKPOINTS if k < terms] + [terms]
+        rows, errors = _rows(found, factors, sizes, everything, truth, held_out.count)
         show(4, "done")
     expression = polynomial_in(factors, *best)
     scale = float(np.abs(truths - truths.mean(axis=(0, 1))).max())
     k, m = np.unravel_index(int(errors.argmax()), errors.shape)
     worst = Contexts(everything.points[[k]], everything.log_weights[[k]], everything.x[[k]][:, [m]])
     lengths = (best[0] < factors.count).sum(axis=1)
-    return Fit(expression, domain, float(tol), tuple(rows), found.errors, scale, worst, lengths)
+    return Fit(expression, domain, float(tol), tuple(rows), found.nested.errors, scale, worst, lengths)
+
+
+class _Lessons(NamedTuple):
+    """Monomials that were chosen, and their coefficients."""
+
+    products: np.ndarray
+    nested: Nested
+
+    def polynomial(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        return self.products[:size], self.nested.coefficients(size)
 
 
 def _taught(
     rng: np.random.Generator,
     domain: AbstractDomain,
     target: Target,
-    training: Contexts,
     factors: Factors,
     products: np.ndarray,
     search: Search,
     enough: float,
-) -> Pursuit:
-    """A pursuit on random measures, then again with the worst of other ones added, as often as there are lessons.
+) -> _Lessons:
+    """Monomials by pursuit on random measures; then coefficients, with large errors counted again and again.
 
     Least squares is content with a small error on average; measures on which it is large are rare, and must be shown.
     """
-    features, goals = _features(factors, products, training), _flat(answers(target, training))
-    found = _pursued(features, goals, search.terms, enough)
+    sizes = sizes_of(search)[0]
+    training = drawn(rng, domain, search.contexts, sizes, search.queries)
+    goals = _flat(answers(target, training))
+    features = _features(factors, products, training)
+    chosen, ridge = _pursued(features, goals, search.terms, enough)
+    columns = features[:, chosen]
+    found = nested(columns, goals, ridge=ridge)
+    if found.sups[-1] <= enough:
+        return _Lessons(products[chosen], found)
+    more = drawn(rng, domain, POOL * search.contexts, sizes, search.queries)
+    columns = np.concatenate([columns, _features(factors, products[chosen], more)])
+    goals = np.concatenate([goals, _flat(answers(target, more))])
+    shown = np.arange(len(columns))
     for _ in range(LESSONS):
-        if found.sups[-1] <= enough:
-            break
-        pool = drawn(rng, domain, search.contexts, sizes_of(search)[0], search.queries)
-        truths = answers(target, pool)
-        best = products[found.chosen], found.coefficients(len(found.chosen))
-        errors = np.linalg.norm(_predicted(factors, *best, pool) - truths, axis=-1).max(axis=1)
-        worst = np.argsort(errors)[-(search.contexts // 4 + 1) :]
-        features = np.concatenate([features, _features(factors, products, pool.rows(worst))])
-        goals = np.concatenate([goals, _flat(truths[worst])])
-        found = _pursued(features, goals, search.terms, enough)
-    return found
+        errors = np.linalg.norm(columns @ found.coefficients(len(chosen)) - goals, axis=1)
+        shown = np.append(shown, np.argsort(errors)[-len(columns) // 20 :])
+        found = nested(columns[shown], goals[shown], ridge=ridge)
+    return _Lessons(products[chosen], found)
 
 
-def _pursued(features: np.ndarray, goals: np.ndarray, terms: int, enough: float) -> Pursuit:
-    """Terms by pursuit with a penalty: what the first ones leave counts as noise, coefficients as of size LARGE.
+def _pursued(features: np.ndarray, goals: np.ndarray, terms: int, enough: float) -> tuple[np.ndarray, float]:
+    """Monomials by pursuit, and the penalty: what the first ones leave counts as noise, coefficients as of size LARGE.
 
     Without it the coefficients of hundreds of similar terms become huge, and errors between the training measures with
     them. A target that is a polynomial in blocks leaves nothing, and has no penalty.
     """
     first = pursue(features, goals, min(terms, FIRST), enough)
-    if len(first.chosen) < FIRST or first.sups[-1] <= enough:
-        return first
-    return pursue(features, goals, terms, enough, ridge=(first.errors[-1] / (LARGE * float(goals.std()))) ** 2)
+    left = nested(features[:, first], goals)
+    if len(first) < FIRST or left.sups[-1] <= enough:
+        return first, 0.0
+    ridge = (left.errors[-1] / (LARGE * float(goals.std()))) ** 2
+    return pursue(features, goals, terms, enough, ridge=ridge), ridge
 
 
 def sizes_of(search: Search) -> tuple[list[int], list[int]]:
@@ -340,20 +354,14 @@ def _attacked(
 
 
 def _rows(
-    found: Pursuit,
-    factors: Factors,
-    products: np.ndarray,
-    sizes: list[int],
-    contexts: Contexts,
-    truth: np.ndarray,
-    held_out: int,
+    found: _Lessons, factors: Factors, sizes: list[int], contexts: Contexts, truth: np.ndarray, held_out: int
 ) -> tuple[list[Row], np.ndarray]:
-    values = _features(factors, products[found.chosen], contexts)
+    values = _features(factors, found.products, contexts)
     rows: list[Row] = []
     errors = np.zeros(truth.shape[:2])
     for size in sizes:
-        left = (values[:, :size] @ found.coefficients(size)).reshape(truth.shape) - truth
+        left = (values[:, :size] @ found.nested.coefficients(size)).reshape(truth.shape) - truth
         errors = np.linalg.norm(left, axis=-1)
-        rms, sup = found.errors[size - 1], found.sups[size - 1]
+        rms, sup = found.nested.errors[size - 1], found.nested.sups[size - 1]
         rows.append(Row(size, float(rms), float(sup), float(errors[:held_out].max()), float(errors.max())))
     return rows, errors

@@ -10,16 +10,57 @@ INDEPENDENT = 1e-5
 """A column that the ones before explain up to this share is left out: its coefficient would be mostly rounding."""
 
 
-class Pursuit(NamedTuple):
-    """The columns in the order in which they were chosen, and what is needed for the coefficients of the first ones."""
+def pursue(dictionary: np.ndarray, y: np.ndarray, terms: int, enough: float, *, ridge: float = 0.0) -> np.ndarray:
+    """Numbers of at most `terms` columns for y (s, e); stops when no row is left with a norm above `enough`.
 
-    chosen: np.ndarray
+    What is minimised is the mean square of what is left, plus `ridge` times the squares of the coefficients. The next
+    column is the one with which that becomes least: candidates are judged by their parts that are orthogonal to the
+    columns before, whose sizes and products with the residual are kept up to date.
+
+    Cost        one product of the dictionary with a vector for each term.
+    Ref         pati1993; chen1989.
+    """
+    rows, count = dictionary.shape
+    dictionary, left = _penalised(dictionary, y, ridge)
+    squares = (dictionary**2).sum(axis=0)
+    fresh_squares, products = squares.copy(), dictionary.T @ left
+    Q = np.zeros((len(left), min(terms, count, rows)))
+    chosen: list[int] = []
+    free = squares > 0
+    while len(chosen) < Q.shape[1]:
+        free &= fresh_squares > INDEPENDENT**2 * squares
+        if not free.any():
+            break
+        gains = np.where(free, (products**2).sum(axis=1) / np.where(free, fresh_squares, 1.0), -1.0)
+        best = int(gains.argmax())
+        free[best] = False
+        before, fresh = Q[:, : len(chosen)], dictionary[:, best]
+        for _ in range(2):  # once is not orthogonal enough in rounding
+            fresh = fresh - before @ (before.T @ fresh)
+        size = float(np.linalg.norm(fresh))
+        if size <= INDEPENDENT * np.sqrt(squares[best]):
+            continue
+        direction = Q[:, len(chosen)] = fresh / size
+        projection = direction @ left
+        left = left - direction[:, None] * projection
+        shares = dictionary.T @ direction
+        fresh_squares = fresh_squares - shares**2
+        products = products - shares[:, None] * projection
+        chosen.append(best)
+        if np.linalg.norm(left[:rows], axis=1).max() <= enough:
+            break
+    return np.asarray(chosen, int)
+
+
+class Nested(NamedTuple):
+    """Least squares with the first column, the first two, and so on."""
+
     R: np.ndarray
-    """Dictionary[:, chosen] = Q R, the rows of the penalty included."""
+    """Columns = Q R, the rows of the penalty included."""
     projections: np.ndarray
     """Qᵀ y."""
     errors: np.ndarray
-    """Root mean square of what is left after each term, penalty included."""
+    """Root mean square of what is left for each number of columns, penalty included."""
     sups: np.ndarray
     """Largest norm of a row of what is left."""
 
@@ -30,59 +71,29 @@ class Pursuit(NamedTuple):
         return solve_triangular(self.R[:size, :size], self.projections[:size])
 
 
-def pursue(dictionary: np.ndarray, y: np.ndarray, terms: int, enough: float, *, ridge: float = 0.0) -> Pursuit:
-    """At most `terms` columns for y (s, e); stops when no row is left with a norm above `enough`.
+def nested(columns: np.ndarray, y: np.ndarray, *, ridge: float = 0.0) -> Nested:
+    """Coefficients of columns (s, k) for y (s, e), for the first ones only and for more and more of them.
 
-    What is minimised is the mean square of what is left, plus `ridge` times the squares of the coefficients.
-
-    The next column is the one with which least squares would leave the least: candidates are judged by their parts that
-    are orthogonal to the columns before, whose sizes and products with the residual are kept up to date.
-
-    Statement   what is left, penalty included, is that of the projection onto the span of the columns chosen so far,
-                each with an entry √(s·ridge) of its own below: it never grows
-    Cost        one product of the dictionary with a vector for each term.
-    Ref         pati1993; chen1989.
+    Statement   what is left, penalty included, is that of the projection onto the span of the first columns, each with
+                an entry √(s·ridge) of its own below: it never grows
+    Ref         chen1989.
     """
-    rows, count = dictionary.shape
-    terms = min(terms, count, rows)
-    if ridge > 0:
-        dictionary = np.concatenate([dictionary, np.sqrt(rows * ridge) * np.eye(count)])
-        y = np.concatenate([y, np.zeros((count, y.shape[1]))])
-    squares = (dictionary**2).sum(axis=0)
-    fresh_squares, products = squares.copy(), dictionary.T @ y
-    Q, R = np.zeros((len(y), terms)), np.zeros((terms, terms))
-    left = y.astype(float)
-    chosen: list[int] = []
-    projections = np.zeros((terms, y.shape[1]))
-    errors: list[float] = []
-    sups: list[float] = []
-    free = squares > 0
-    while len(chosen) < terms:
-        free &= fresh_squares > INDEPENDENT**2 * squares
-        if not free.any():
-            break
-        gains = np.where(free, (products**2).sum(axis=1) / np.where(free, fresh_squares, 1.0), -1.0)
-        best = int(gains.argmax())
-        free[best] = False
-        k, column = len(chosen), dictionary[:, best]
-        # twice: once is not orthogonal enough in rounding
-        along = Q[:, :k].T @ column
-        fresh = column - Q[:, :k] @ along
-        again = Q[:, :k].T @ fresh
-        fresh = fresh - Q[:, :k] @ again
-        size = float(np.linalg.norm(fresh))
-        if size <= INDEPENDENT * np.sqrt(squares[best]):
-            continue
-        Q[:, k], R[:k, k], R[k, k] = fresh / size, along + again, size
-        projections[k] = Q[:, k] @ left
+    rows, count = columns.shape
+    whole, left = _penalised(columns, y, ridge)
+    Q, R = np.linalg.qr(whole)
+    projections = Q.T @ left
+    errors, sups = np.zeros((2, count))
+    for k in range(count):
         left = left - Q[:, [k]] * projections[k]
-        shares = dictionary.T @ Q[:, k]
-        fresh_squares = fresh_squares - shares**2
-        products = products - shares[:, None] * projections[k]
-        chosen.append(best)
-        errors.append(float(np.sqrt((left**2).sum() / rows)))
-        sups.append(float(np.linalg.norm(left[:rows], axis=1).max()))
-        if sups[-1] <= enough:
-            break
-    n = len(chosen)
-    return Pursuit(np.asarray(chosen), R[:n, :n], projections[:n], np.asarray(errors), np.asarray(sups))
+        errors[k] = np.sqrt((left**2).sum() / rows)
+        sups[k] = np.linalg.norm(left[:rows], axis=1).max()
+    return Nested(R, projections, errors, sups)
+
+
+def _penalised(columns: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that ask every coefficient to be 0, in proportion to the penalty."""
+    if ridge == 0:
+        return columns, y.astype(float)
+    rows, count = columns.shape
+    more = np.sqrt(rows * ridge) * np.eye(count)
+    return np.concatenate([columns, more]), np.concatenate([y, np.zeros((count, y.shape[1]))])
