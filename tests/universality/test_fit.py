@@ -12,10 +12,10 @@ import measureformer as mf
 from measureformer import errors
 from measureformer.universality import Search
 from measureformer.universality._contexts import answers, drawn
-from measureformer.universality._pursuit import pursue
+from measureformer.universality._pursuit import nested, pursue
 
 LINE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
-SEARCH = Search(blocks=250, candidates=1000, contexts=1500, rounds=2)
+SEARCH = Search(blocks=150, candidates=500, contexts=500, atoms=12, rounds=1)
 
 
 def vlasov(mu: mf.Discrete, x: np.ndarray) -> np.ndarray:
@@ -135,16 +135,34 @@ def test_pursuit_is_least_squares_on_what_it_chose() -> None:
     dictionary = rng.normal(size=(60, 20))
     dictionary[:, 7] = dictionary[:, 3]  # a copy brings nothing
     y = dictionary[:, [3, 5, 11]] @ rng.normal(size=(3, 2)) + 0.01 * rng.normal(size=(60, 2))
-    found = pursue(dictionary, y, 20, 0.0)
-    assert len(set(found.chosen)) == len(found.chosen) == 19
-    for size in (3, 10, 19):
-        own = dictionary[:, found.chosen[:size]]
-        best = np.linalg.lstsq(own, y, rcond=None)[0]
-        np.testing.assert_allclose(found.coefficients(size), best, atol=1e-10)
-        left = np.linalg.norm(own @ best - y, axis=1)
-        assert found.sups[size - 1] == pytest.approx(left.max(), rel=1e-8)
-        assert found.errors[size - 1] == pytest.approx(np.sqrt((left**2).mean()), rel=1e-8)
-    assert {3, 5, 11} <= set(found.chosen[:4]) | {7}
+    chosen = pursue(dictionary, y, 20, 0.0)
+    assert len(set(chosen)) == len(chosen) == 19
+    assert {3, 5, 11} <= set(chosen[:4]) | {7}
+    for ridge in (0.0, 0.1):
+        found = nested(dictionary[:, chosen], y, ridge=ridge)
+        assert (np.diff(found.errors) <= 1e-12).all()
+        for size in (3, 10, 19):
+            own = dictionary[:, chosen[:size]]
+            best = np.linalg.solve(own.T @ own + 60 * ridge * np.eye(size), own.T @ y)
+            np.testing.assert_allclose(found.coefficients(size), best, atol=1e-10)
+            left = np.linalg.norm(own @ best - y, axis=1)
+            assert found.sups[size - 1] == pytest.approx(left.max(), rel=1e-8)
+            whole = (left**2).mean() + ridge * (best**2).sum()
+            assert found.errors[size - 1] == pytest.approx(np.sqrt(whole), rel=1e-8)
+
+
+def test_each_column_is_the_one_that_leaves_least() -> None:
+    # kills: the plain correlation, which forgets the columns before; a penalty that is not in the choice
+    rng = np.random.default_rng(4)
+    dictionary, y = rng.normal(size=(30, 8)) + 2, rng.normal(size=(30, 1)) + 1
+    for ridge in (0.0, 0.5):
+        chosen = pursue(dictionary, y, 4, 0.0, ridge=ridge).tolist()
+        for size in range(1, 5):
+            tries = {
+                j: nested(dictionary[:, [*chosen[: size - 1], j]], y, ridge=ridge).errors[-1]
+                for j in set(range(8)) - set(chosen[: size - 1])
+            }
+            assert min(tries, key=lambda j: tries[j]) == chosen[size - 1]
 
 
 @pytest.mark.parametrize(

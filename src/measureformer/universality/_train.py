@@ -101,10 +101,9 @@ def train(
 ) -> Trained:
     """An ordinary transformer that approximates a target Γ*(mu, x), trained by gradients on random measures.
 
-    The measures, and those on which errors are reported, are those of `fit` with the same key and `search`. What is
-    minimised is the mean square error over the variance of the target. Of `training`, steps, method, rate and tol are
-    used; solver and depth are of flows. With `save`, a folder, an interrupted training goes on with the same
-    bits.
+    Errors are reported on the measures on which those of `fit` are, with the same key and `search`. What is minimised
+    is the mean square error over the variance of the target. Of `training`, steps, method, rate and tol are used;
+    solver and depth are of flows. With `save`, a folder, an interrupted training goes on with the same bits.
 
     Statement   min_θ mean |T_θ[mu](x) − Γ*(mu, x)|² over finitely many (mu, x)
     Cost        for each update all measures, forth and back.
@@ -127,8 +126,8 @@ def train(
         )
     rng = generator(key)
     seen, unseen = sizes_of(search)
-    contexts = drawn(rng, domain, search.contexts, seen, search.queries)
     held_out = drawn(rng, domain, search.contexts, unseen, search.queries)
+    contexts = drawn(rng, domain, search.contexts, seen, search.queries)
     goals, truth = answers(target, contexts), answers(target, held_out)
     middle, spread = goals.mean(axis=(0, 1)), max(float(goals.std()), 1e-300)
     problem = Problem(
