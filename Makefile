@@ -41,6 +41,7 @@ bench: ## time it against others, write tables of ratios to benchmarks/results; 
 	@$(PY) benchmarks/sphere.py
 	@$(PY) benchmarks/implicit_bias.py
 	@$(PY) benchmarks/sequences.py
+	@$(PY) benchmarks/universality.py
 	@$(PY) -m pytest -q benchmarks --benchmark-only $(ARGS)
 
 docs: setup ## build the documentation into site/

@@ -122,7 +122,9 @@ def main() -> None:
             axes.hist2d(*x.T, bins=160, range=[[-size, size]] * 2, norm=LogNorm(), cmap="viridis", rasterized=True)
             axes.set_aspect("equal")
             axes.set_title(f"t = {t:g}", fontsize=9)
-        below.suptitle(f"{TOKENS:,} tokens flowing; attention in every velocity within {bound:.1g}".replace(",", " "), fontsize=9)
+        below.suptitle(
+            f"{TOKENS:,} tokens flowing; attention in every velocity within {bound:.1g}".replace(",", " "), fontsize=9
+        )
         path = Path(__file__).parents[1] / "docs" / "images" / "grid.png"
         path.parent.mkdir(exist_ok=True)
         figure.savefig(path, dpi=130)

@@ -27,5 +27,6 @@ _LIBRARY_REFUSES = {
     Literal["classical", "dense", "modern"]: object,
     Literal["bottom", "top", "left", "right"]: object,
     Literal["practical", "certified"]: object,
+    Literal["relu", "quadratic"]: object,
 }
 function = beartype(conf=BeartypeConf(hint_overrides=FrozenDict(_LIBRARY_REFUSES)))

@@ -103,9 +103,10 @@ class Problem(NamedTuple):
 class State(NamedTuple):
     """Where training stands."""
 
-    stack: Stack
+    stack: Any
+    """Parameters: a `Stack`, or those of another network."""
     optimizer: Any
-    good: Stack
+    good: Any
     """The last parameters with a finite loss."""
     done: Array
     """Updates so far."""
@@ -163,17 +164,22 @@ def _rk4(velocity: Any, rows: Array, size: float) -> Array:
 _STEPS = {"euler": _euler, "rk4": _rk4}
 
 
-def started(stack: Stack, training: Training) -> State:
+def started(stack: Any, training: Training) -> State:
     """The state before the first update."""
     zero = jnp.zeros((), int)
     return State(stack, training.optimizer.init(stack), stack, zero, zero)
 
 
-def updated(state: State, problem: Problem, training: Training, more: Any = True) -> tuple[State, Array]:
-    """The state after one update, and the loss before it. Ended training, and `more` = False, leave it as it is."""
+def updated(
+    state: State, problem: Problem, training: Training, more: Any = True, objective: Any = loss
+) -> tuple[State, Array]:
+    """The state after one update, and the loss before it. Ended training, and `more` = False, leave it as it is.
+
+    `objective(parameters, problem, training)` is minimised: that of a flow, or that of another network.
+    """
     import optax
 
-    value, slope = jax.value_and_grad(loss)(state.stack, problem, training)
+    value, slope = jax.value_and_grad(objective)(state.stack, problem, training)
     changes, memory = training.optimizer.update(slope, state.optimizer, state.stack)
     size = optax.tree.norm(slope)
     finite = jnp.isfinite(value) & jnp.isfinite(size)

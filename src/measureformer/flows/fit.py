@@ -117,13 +117,13 @@ def fit_flow(
     dtype, dim = problem.x.dtype, problem.x.shape[-1]
     heads, pieces = arrays.positive_int(heads, "heads"), arrays.positive_int(pieces, "pieces")
     start = arrays.cast(_training.resting(key, dim, heads, pieces), dtype)
-    folder = None if save is None else _Folder.at(Path(save), problem, start, training)
-    state = _started(start, training)
+    folder = None if save is None else Folder.at(Path(save), problem, start, training, _about(problem, start))
+    state = started(start, training)
     losses = np.zeros(0, dtype)
     if folder is not None:
         state, losses = folder.read(state)
     with bar("training", training.steps) as show:
-        state, losses = _trained(state, losses, problem, training, show, folder)
+        state, losses = trained(state, losses, problem, training, show, folder)
     code = int(state.code)
     layers = _layers(state.good)
     if code == NOT_FINITE:
@@ -139,13 +139,14 @@ def fit_flow(
     return FlowFit(layers, flow_map, losses, stopped)
 
 
-def _trained(
+def trained(
     state: State,
     losses: np.ndarray,
     problem: Problem,
     training: Training,
     show: Callable[[float, str], None],
-    folder: _Folder | None,
+    folder: Folder | None,
+    objective: Callable[..., Any] = _training.loss,
 ) -> tuple[State, np.ndarray]:
     """Chunk after chunk of steps, each about a second long; what is saved is whole whenever the user interrupts."""
     length = 8
@@ -154,7 +155,7 @@ def _trained(
     while int(state.code) == RUNNING:
         left = training.steps - int(state.done)
         count, begun = min(length, max(left, 1)), time.perf_counter()
-        state, values = _chunk(state, problem, training, np.asarray(count), np.asarray(left > 0))
+        state, values = _chunk(state, problem, training, np.asarray(count), np.asarray(left > 0), objective)
         # the last loss of all was followed by no update
         known = int(state.done) + (left <= 0 or int(state.code) != RUNNING)
         losses = np.concatenate([losses, np.asarray(values)[: known - len(losses)]])
@@ -168,11 +169,13 @@ def _trained(
     return state, losses
 
 
-_started = eqx.filter_jit(_training.started)
+started = eqx.filter_jit(_training.started)
 
 
 @eqx.filter_jit
-def _chunk(state: State, problem: Problem, training: Training, count: Any, more: Any) -> tuple[State, Array]:
+def _chunk(
+    state: State, problem: Problem, training: Training, count: Any, more: Any, objective: Callable[..., Any]
+) -> tuple[State, Array]:
     """At most `count` updates, and the losses before them. Any count is the same program, so the bits do not depend
     on where a training was cut into chunks."""
 
@@ -181,10 +184,10 @@ def _chunk(state: State, problem: Problem, training: Training, count: Any, more:
 
     def one(carry: tuple[Any, State, Array]) -> tuple[Any, State, Array]:
         i, state, values = carry
-        state, value = _training.updated(state, problem, training, more)
+        state, value = _training.updated(state, problem, training, more, objective)
         return i + 1, state, values.at[i].set(value)
 
-    start = jnp.zeros((), int), state, jnp.zeros(LONGEST, state.stack.Q.dtype)
+    start = jnp.zeros((), int), state, jnp.zeros(LONGEST, problem.x.dtype)
     return jax.lax.while_loop(running, one, start)[1:]
 
 
@@ -269,7 +272,12 @@ def _size(n: int) -> int:
     return min(bucket(n), 1 << (n - 1).bit_length())
 
 
-class _Folder(NamedTuple):
+def _about(problem: Problem, start: Stack) -> dict[str, int]:
+    pieces, heads = start.Q.shape[:2]
+    return {"contexts": problem.x.shape[0], "dim": problem.x.shape[2], "pieces": pieces, "heads": heads}
+
+
+class Folder(NamedTuple):
     """Where training is saved: what is trained in `problem.json`, the last state in `state.safetensors`.
 
     The state is one file, and names the problem again: it is whole, or the one before it is still there.
@@ -280,20 +288,17 @@ class _Folder(NamedTuple):
     """Fingerprint of the problem."""
 
     @staticmethod
-    def at(path: Path, problem: Problem, start: Stack, training: Training) -> _Folder:
-        """The folder, new or of the same problem; refused if it holds another one."""
+    def at(path: Path, problem: Problem, start: Any, training: Training, sizes: dict[str, Any]) -> Folder:
+        """The folder, new or of the same problem; refused if it holds another one. `sizes` tell what is trained."""
         digest = hashlib.sha256()
-        for leaf in (*problem, *start):
+        for leaf in (*problem, *map(np.asarray, jax.tree.leaves(start))):
             digest.update(f"{leaf.dtype}{leaf.shape}".encode() + np.ascontiguousarray(leaf).tobytes())
         settings = asdict(training)
         if training.method == "descent":
             del settings["steps"]  # more of them go on from where the others ended
         about = {
             "format": FORMAT,
-            "contexts": problem.x.shape[0],
-            "dim": problem.x.shape[2],
-            "pieces": start.Q.shape[0],
-            "heads": start.Q.shape[1],
+            **sizes,
             "training": settings,
             "data": digest.hexdigest(),
         }
@@ -308,7 +313,7 @@ class _Folder(NamedTuple):
                 need="a new folder, or one of the same data, key and settings",
                 do="Choose another folder, or delete this one.",
             )
-        return _Folder(path, hashlib.sha256(text.encode()).hexdigest())
+        return Folder(path, hashlib.sha256(text.encode()).hexdigest())
 
     def write(self, state: State, losses: np.ndarray) -> None:
         import safetensors.numpy
@@ -321,7 +326,7 @@ class _Folder(NamedTuple):
         """The saved state and losses; those of a new training if there are none."""
         file = self.path / "state.safetensors"
         if not file.exists():
-            return state, np.zeros(0, state.stack.Q.dtype)
+            return state, np.zeros(0, arrays.common_dtype(state.stack))
         import safetensors
 
         try:
