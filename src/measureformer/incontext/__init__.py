@@ -8,6 +8,8 @@ from measureformer.incontext._error import Curve as Curve
 from measureformer.incontext._error import Estimate as Estimate
 from measureformer.incontext._error import epsilon as epsilon
 from measureformer.incontext._error import error_curve as error_curve
+from measureformer.incontext._laws import MeasureLaws as MeasureLaws
+from measureformer.incontext._laws import measure_laws as measure_laws
 from measureformer.incontext._observe import observables as observables
 from measureformer.incontext._observe import structure as structure
 from measureformer.incontext._train import Trained as Trained

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from measureformer.errors import OptionError
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.numerics.buckets import bucket
 from measureformer.numerics.random import generator
 
 DELIMITER = 0
@@ -125,8 +126,10 @@ class Ginc(eqx.Module):
         >>> bool(np.allclose(found.posterior.sum(axis=1), 1)), found.next.shape
         (True, (3, 50))
         """
-        posterior, ahead = jax.device_get(_forward(self, jnp.asarray(tokens)))
-        return Belief(posterior, np.asarray(ahead))
+        tokens = np.asarray(tokens)
+        # in buckets, so that a new length compiles nothing; −1 stands for no token
+        padded = np.pad(tokens, ((0, 0), (0, bucket(max(tokens.shape[1], 1)) - tokens.shape[1])), constant_values=-1)
+        return Belief(*jax.device_get(_forward(self, padded)))
 
 
 def ginc(
@@ -185,7 +188,9 @@ def _forward(world: Ginc, tokens: Array) -> tuple[Array, Array]:
         mass = jnp.sum(seen, axis=2)
         # a concept under which the prompt is impossible is out, and its states do not matter any more
         state = jnp.where(mass[..., None] > 0, seen, ahead) / jnp.where(mass > 0, mass, 1)[..., None]
-        return (jnp.einsum("bcs,cst->bct", state, T), log_likelihood + jnp.log(mass)), None
+        moved = jnp.einsum("bcs,cst->bct", state, T), log_likelihood + jnp.log(mass)
+        there = token >= 0
+        return (jnp.where(there[:, None, None], moved[0], ahead), jnp.where(there[:, None], moved[1], carry[1])), None
 
     (ahead, log_likelihood), _ = jax.lax.scan(step, (first, jnp.zeros((count, concepts))), tokens.T)
     top = jnp.max(log_likelihood, axis=1, keepdims=True)

@@ -47,14 +47,8 @@ class LanguageModel(eqx.Module):
                 need="LayerNorm and branch 1, as in GPT-2",
                 do="Leave both out.",
             )
-        keys, width = jax.random.split(prng_key(key), 3), architecture.width
-        return LanguageModel(
-            0.02 * jax.random.normal(keys[0], (positive_int(vocabulary, "vocabulary"), width), dtype),
-            0.02 * jax.random.normal(keys[1], (positive_int(context, "context"), width), dtype),
-            Blocks.random(keys[2], architecture, dtype),
-            jnp.stack([jnp.ones(width, dtype), jnp.zeros(width, dtype)]),
-            architecture,
-        )
+        sizes = positive_int(vocabulary, "vocabulary"), positive_int(context, "context")
+        return _random(prng_key(key), architecture, *sizes, np.dtype(dtype))
 
     @property
     def context(self) -> int:
@@ -70,6 +64,7 @@ class LanguageModel(eqx.Module):
         """Number of weights and biases."""
         return sum(leaf.size for leaf in jax.tree.leaves(self))
 
+    @eqx.filter_jit
     def logits(self, tokens: Int[Any, "b n"]) -> Float[Array, "b n v"]:
         """Logits of what follows each token. Pure JAX."""
         n = tokens.shape[1]
@@ -77,6 +72,7 @@ class LanguageModel(eqx.Module):
         h = through(self.blocks, h, causal_mask(n, h.dtype), self.architecture)
         return normed(h, self.final_norm) @ self.embedding.T
 
+    @eqx.filter_jit
     def surprise(self, tokens: Int[Any, "b n"]) -> Float[Array, "b m"]:
         """−log p of each token but the first, given those before it. Pure JAX."""
         logits = self.logits(tokens[:, :-1])
@@ -89,6 +85,18 @@ class LanguageModel(eqx.Module):
         inner = as_layers(self.positions, self.blocks, self.final_norm, self.architecture)
         layers = [Linear(self.embedding.T), *inner, Linear(self.embedding)]
         return Transformer(*(Causal(layer) for layer in layers))
+
+
+@eqx.filter_jit
+def _random(key: Any, a: Architecture, vocabulary: int, context: int, dtype: Any) -> LanguageModel:
+    keys = jax.random.split(key, 3)
+    return LanguageModel(
+        0.02 * jax.random.normal(keys[0], (vocabulary, a.width), dtype),
+        0.02 * jax.random.normal(keys[1], (context, a.width), dtype),
+        Blocks.random(keys[2], a, dtype),
+        jnp.stack([jnp.ones(a.width, dtype), jnp.zeros(a.width, dtype)]),
+        a,
+    )
 
 
 class CorpusLoss(eqx.Module):

@@ -204,21 +204,8 @@ class InContextModel(eqx.Module):
                 need='"sequence", with or without positions, or "measure", which has none',
                 do="Leave points out for a measure.",
             )
-        entries = positive_int(dim, "dim") + (2 if reading == "measure" else 0)
         places = None if points is None else 2 * positive_int(points, "points")
-        keys = jax.random.split(prng_key(key), 4)
-        draw = lambda k, *shape: jax.random.normal(k, shape, dtype)  # noqa: E731
-        return InContextModel(
-            draw(keys[0], entries, a.width) / math.sqrt(entries),
-            jnp.zeros(a.width, dtype),
-            None if places is None else 0.1 * draw(keys[1], places, a.width),
-            Blocks.random(keys[2], a, dtype),
-            jnp.stack([jnp.ones(a.width, dtype), jnp.zeros(a.width, dtype)]),
-            draw(keys[3], a.width, 1) / a.width,
-            jnp.zeros(1, dtype),
-            a,
-            reading,
-        )
+        return _random(prng_key(key), positive_int(dim, "dim"), a, places, reading, np.dtype(dtype))
 
     @property
     def dim(self) -> int:
@@ -235,6 +222,7 @@ class InContextModel(eqx.Module):
         points = None if self.positions is None else self.positions.shape[0] // 2
         return {"dim": self.dim, "points": points, "reading": self.reading, **asdict(self.architecture)}
 
+    @eqx.filter_jit
     def predictions(self, x: Any, y: Any) -> Float[Array, "b n"]:
         """The prediction at x_i after the first i examples, for every i, in one pass (a sequence) or n (a measure).
 
@@ -246,6 +234,7 @@ class InContextModel(eqx.Module):
         first = jnp.moveaxis(jax.vmap(lambda k: self._after(x, y, x, k, k))(seen[1:]), 0, 1)
         return jnp.concatenate([jnp.zeros_like(first[:, :1]), first], axis=1)
 
+    @eqx.filter_jit
     def answers(self, x: Any, y: Any, queries: Any) -> Float[Array, "b n"]:
         """The prediction at queries_i after the first i examples, for every i: questions that are no examples."""
         seen = jnp.arange(x.shape[1])
@@ -261,6 +250,7 @@ class InContextModel(eqx.Module):
         question = jax.lax.dynamic_slice_in_dim(queries, i, 1, axis=1)
         return self.at(x, y, jnp.broadcast_to(log_weights, y.shape), question)[:, 0]
 
+    @eqx.filter_jit
     def at(self, x: Any, y: Any, log_weights: Any, queries: Any) -> Float[Array, "b m"]:
         """G(mu, query) for measures mu = Σ_j e^{log_weights_j} δ_(x_j, y_j) and m questions each. Pure JAX."""
         tokens = jnp.concatenate([example_tokens(x, y), query_tokens(queries)], axis=1)
@@ -291,6 +281,24 @@ class InContextModel(eqx.Module):
         inner = as_layers(self.positions, self.blocks, self.final_norm, self.architecture)
         layers = [first, *inner, last]
         return Transformer(*(Causal(layer) for layer in layers) if self.reading == "sequence" else layers)
+
+
+@eqx.filter_jit
+def _random(key: Any, dim: int, a: Architecture, places: int | None, reading: Reading, dtype: Any) -> InContextModel:
+    entries = dim + (2 if reading == "measure" else 0)
+    keys = jax.random.split(key, 4)
+    draw = lambda k, *shape: jax.random.normal(k, shape, dtype)  # noqa: E731
+    return InContextModel(
+        draw(keys[0], entries, a.width) / math.sqrt(entries),
+        jnp.zeros(a.width, dtype),
+        None if places is None else 0.1 * draw(keys[1], places, a.width),
+        Blocks.random(keys[2], a, dtype),
+        jnp.stack([jnp.ones(a.width, dtype), jnp.zeros(a.width, dtype)]),
+        draw(keys[3], a.width, 1) / a.width,
+        jnp.zeros(1, dtype),
+        a,
+        reading,
+    )
 
 
 def as_layers(positions: Any, blocks: Blocks, final_norm: Any, a: Architecture) -> list[AbstractInContextMap]:

@@ -36,7 +36,7 @@ def load(folder: Any) -> InContextModel:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     found = mf.incontext.train(task, model, jax.random.key(1), points=3, training=training, save=folder)
     ...     mf.incontext.load(folder).parameters
-    955
+    961
     """
     file = Path(folder) / "model.json"
     about = read_json(file)

@@ -312,7 +312,9 @@ def linear_dynamics(dim: int, *, decay: float = 1.0) -> Dynamics:
     >>> mf.incontext.tasks.linear_dynamics(3).dim
     3
     """
-    return Dynamics(positive_int(dim, "dim"), jnp.asarray(float(decay)), jnp.asarray(1.0), "square")
+    return Dynamics(
+        dim=positive_int(dim, "dim"), decay=jnp.asarray(float(decay)), scale=jnp.asarray(1.0), loss="square"
+    )
 
 
 NAMED: dict[str, Callable[[int], AbstractTask]] = {
@@ -383,7 +385,7 @@ def shifted(task: Task) -> dict[str, Task]:
 
     >>> import measureformer as mf
     >>> sorted(mf.incontext.tasks.shifted(mf.incontext.tasks.linear(4)))[:3]
-    ['inputs × 0.333', 'inputs × 0.5', 'inputs × 2']
+    ['half subspace', 'inputs × 0.333', 'inputs × 0.5']
     """
     if not isinstance(task, Task):
         raise OptionError(

@@ -6,11 +6,9 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from measureformer.errors import DtypeError, OptionError, TextError
 from measureformer.incontext._train import Training, not_finite
@@ -145,15 +143,10 @@ def perplexity(model: LanguageModel, tokens: Any) -> float:
         chosen = starts[group : group + TOGETHER]
         # every group has the same size, so that there is one program
         rows = tokens[np.resize(chosen, TOGETHER)[:, None] + np.arange(length)]
-        surprise = np.asarray(_surprise(model, rows), float)[: len(chosen)]
+        surprise = np.asarray(model.surprise(rows), float)[: len(chosen)]
         fresh = surprise[:, model.context - half :]
         total, count = total + fresh.sum(), count + fresh.size
         if group == 0:
             early = surprise[0, : model.context - half]
             total, count = total + early.sum(), count + early.size
     return math.exp(total / count)
-
-
-@eqx.filter_jit
-def _surprise(model: LanguageModel, rows: Any) -> Array:
-    return model.surprise(rows)

@@ -1,0 +1,98 @@
+"""A transformer trained on prompts of linear functions does in context what least squares does."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from measureformer._claims.base import Claim
+from measureformer._claims.incontext._floats import floats
+from measureformer._claims.incontext._learner import Learner, learned, start, task
+from measureformer.incontext import Curve, InContextModel, error_curve
+from measureformer.incontext.baselines import averaging_error, least_squares_error
+from measureformer.result import Check, Figure, Outcome, Series
+
+
+@dataclass(frozen=True)
+class Config(Learner):
+    watch: int = 150
+    prompts: int = 1280
+    last: float = 0.25
+    """Largest error after all examples."""
+    away: float = 0.2
+    """Largest distance from least squares while there are fewer examples than dimensions."""
+
+
+def _learner(config: Config) -> Learner:
+    own = {"prompts", "last", "away"}
+    return Learner(**{name: value for name, value in asdict(config).items() if name not in own})
+
+
+def _curve(key: Any, config: Config, model: InContextModel) -> Curve:
+    law = task(config.dim)
+    return error_curve(model, law, jax.random.fold_in(key, 3), points=config.points, prompts=config.prompts)
+
+
+def _checks(curve: Curve, config: Config) -> tuple[Check, ...]:
+    law = least_squares_error(config.dim, np.arange(config.points))
+    few = slice(None, config.dim)
+    return (
+        Check("error after all examples, upper end", float(curve.high[-1]), high=config.last),
+        Check("distance from 1 − k/d for k < d", float(np.abs(curve.error - law)[few].max()), high=config.away),
+        Check(
+            "over that of averaging, after all examples",
+            float(curve.error[-1] / averaging_error(config.dim, config.points - 1)),
+            high=0.8,
+        ),
+    )
+
+
+def _run(key: Any, config: Config) -> Outcome:
+    learner, k = _learner(config), np.arange(config.points)
+    found = _curve(key, config, learned(key, learner).model)
+    before = _curve(key, config, start(key, learner))
+    other = _curve(key, config, learned(key, learner, blend=1.0).model)
+    figure = Figure(
+        "Learning linear functions in context",
+        "examples",
+        "error over that of predicting 0",
+        (
+            Series("transformer", floats(k), floats(found.error)),
+            Series("90 % interval", floats(k), floats(found.low), "band", floats(found.high)),
+            Series("before training", floats(k), floats(before.error)),
+            Series("control: labels of other functions", floats(k), floats(other.error)),
+            Series("least squares, 1 − k/d", floats(k), floats(least_squares_error(config.dim, k)), "dashed"),
+        ),
+        caption=(
+            f"d = {config.dim}; {config.layers} layers of {config.heads} heads, width {config.width}; {config.steps} "
+            f"steps of {config.batch} fresh prompts; errors over {config.prompts} others."
+        ),
+    )
+    return Outcome(_checks(found, config), figure)
+
+
+def _control(key: Any, config: Config) -> Outcome:
+    return Outcome(_checks(_curve(key, config, learned(key, _learner(config), blend=1.0).model), config))
+
+
+claim = Claim(
+    name="garg-2022-linear",
+    title="A trained transformer learns linear functions in context",
+    statement=(
+        "A causal transformer trained on prompts x_1, y_1, x_2, y_2, … of fresh linear functions predicts y_{k+1} with "
+        "an error near that of least squares, 1 − k/d for k < d and small after."
+    ),
+    hypotheses=(
+        "x and w standard normal in R^d",
+        "a small model and a short training: the error after d examples is not 0",
+    ),
+    reference="garg2022, Section 3",
+    run=_run,
+    control=_control,
+    control_statement="The same training on labels that each come from a function of their own.",
+    quick=Config(),
+    full=Config(dim=3, points=7, width=32, layers=3, heads=2, steps=6000, rate=2e-3, watch=1000, last=0.15, away=0.1),
+)
