@@ -28,7 +28,7 @@ def test_labels_have_the_mean_square_that_errors_are_divided_by(name: str) -> No
     task = tasks.NAMED[name](4)
     prompts = drawn(task)
     square = (prompts.y**2).mean(axis=1)
-    noise = float(getattr(task, "noise", 0.0)) ** 2
+    noise = float(getattr(task, "noise", None) or 0.0) ** 2
     assert abs(square.mean() - float(task.scale) - noise) < 5 * square.std() / np.sqrt(MANY)
     # the same key gives the same prompts, another one others
     again = task.sample(KEY, 3, 6)
@@ -124,7 +124,7 @@ def test_baselines_against_other_computations() -> None:
     assert baselines.nearest(3)(prompts)[0, 5] == pytest.approx(y[np.argsort(distances)[:3]].mean())
     by_hand = np.linalg.solve(x.T @ x + 0.7 * np.eye(3), x.T @ y) @ q
     assert baselines.ridge(0.7)(prompts)[0, 5] == pytest.approx(by_hand)
-    # the Lasso's optimality: correlations with the residual are at most α, with the sign of the weight where it is not 0
+    # the Lasso's optimality: correlations with the residual are at most α, and ±α where the weight is not 0
     alpha = 0.3
     basis = [
         baselines.lasso(alpha)(Prompts(prompts.x, prompts.y, np.broadcast_to(e, prompts.x.shape), prompts.answers))[

@@ -207,5 +207,6 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_chunks_of_any_length_are_one_program(monkeypatch: pytest.MonkeyPatch, whole: Trained) -> None:
     # 20 steps at once, or one by one
     chunk = loop._chunk
-    monkeypatch.setattr(loop, "_chunk", lambda s, o, t, k, count, more: chunk(s, o, t, k, np.asarray(1), more))
+    one = lambda place, *rest: chunk(place, *rest[:3], np.asarray(1), rest[4])  # noqa: E731
+    monkeypatch.setattr(loop, "_chunk", one)
     assert bits(run()) == bits(whole)

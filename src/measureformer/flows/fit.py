@@ -92,11 +92,11 @@ def fit_flow(
     start = arrays.cast(_training.resting(key, dim, heads, pieces), dtype)
     folder = None if save is None else _folder(save, problem, start, training)
     run = trained(start, FlowLoss(problem, training), training, arrays.prng_key(key), folder=folder)
-    layers = _layers(run.state.good)
+    layers = _layers(run.good)
     if run.failed:
         shown = f"from {run.losses[0]:.3g} to {run.losses[-2]:.3g}" if len(run.losses) > 1 else "none"
         raise TrainingError(
-            got=f"a loss that is not finite after {int(run.state.done)} steps (finite losses before: {shown})",
+            got=f"a loss that is not finite after {run.done} steps (finite losses before: {shown})",
             need="finite losses",
             do="Scale the data down, or take a smaller rate; `error.last` holds the last layers with a finite loss.",
             last=layers,

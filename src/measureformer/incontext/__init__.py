@@ -12,6 +12,9 @@ from measureformer.incontext._laws import MeasureLaws as MeasureLaws
 from measureformer.incontext._laws import measure_laws as measure_laws
 from measureformer.incontext._observe import observables as observables
 from measureformer.incontext._observe import structure as structure
+from measureformer.incontext._retrieval import Retrieval as Retrieval
+from measureformer.incontext._retrieval import retrieval as retrieval
+from measureformer.incontext._retrieval import train_reader as train_reader
 from measureformer.incontext._train import Trained as Trained
 from measureformer.incontext._train import Training as Training
 from measureformer.incontext._train import train as train
@@ -20,4 +23,5 @@ from measureformer.incontext.models import Architecture as Architecture
 from measureformer.incontext.models import InContextModel as InContextModel
 from measureformer.incontext.models import examples_measure as examples_measure
 from measureformer.incontext.models import sequence_measure as sequence_measure
+from measureformer.incontext.optimizers import compare_optimizers as compare_optimizers
 from measureformer.incontext.saved import load as load

@@ -109,7 +109,7 @@ def _errors(
                 need="a prediction after every number of examples",
                 do="Give the prediction at queries[:, i] after examples 0, …, i − 1 in column i.",
             )
-        return np.asarray(errors_of(found, drawn.answers, task)), generator(of_bootstrap)
+        return errors_of(found, np.asarray(drawn.answers), task), generator(of_bootstrap)
     if model.dim != task.dim:
         raise DimensionMismatchError(
             got=f"a task in R^{task.dim} and a model for R^{model.dim}", need="one dimension", do="Change one of them."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,8 @@ from jaxtyping import Array, Float
 from measureformer.incontext._observe import errors_of
 from measureformer.incontext._train import check_points
 from measureformer.incontext.models import InContextModel
-from measureformer.incontext.tasks import AbstractTask
+from measureformer.incontext.tasks import AbstractTask, Prompts
 from measureformer.numerics.arrays import positive_int
-from measureformer.numerics.random import generator, two_keys
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class MeasureLaws:
     """Numbers of examples, beyond those of training too."""
     errors: Float[np.ndarray, " l"]
     """Normalised error after so many."""
-    gaps: Float[np.ndarray, " l"]
-    """Change of the answer when half of the examples are left out: tends to 0 if there is a limit of many."""
+    gaps: Float[np.ndarray, " m"]
+    """Change of the answer from one number of examples to twice as many: tends to 0 if there is a limit of many."""
 
 
 def measure_laws(
@@ -58,36 +58,40 @@ def measure_laws(
     """
     k = positive_int(examples, "examples")
     check_points(model, 2 * k + 1)
-    most = 2 ** max(doublings, 1) * k
+    most = 2 ** positive_int(doublings, "doublings") * k
     if model.positions is not None:
         most = min(most, model.positions.shape[0] // 2 - 1)
-    of_prompts, of_order = two_keys(key)
-    drawn = task.sample(of_prompts, prompts, most + 1, dtype=model.read_in.dtype)
+    return laws_on(model, task.sample(key, prompts, most + 1, dtype=model.read_in.dtype), task, k)
+
+
+def laws_on(model: InContextModel, drawn: Prompts, task: AbstractTask, k: int) -> MeasureLaws:
+    """The same on given prompts, whose last entry is the question: k examples are permuted, repeated, moved."""
     x, y = np.asarray(drawn.x[:, :-1]), np.asarray(drawn.y[:, :-1])
-    query, answer = drawn.x[:, -1], drawn.y[:, -1]
+    query, answer = np.asarray(drawn.x[:, -1]), np.asarray(drawn.y[:, -1])
 
     def ask(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.asarray(answers_after(model, x, y, query), float)
+        return np.asarray(answers_after(model, x, y, query))
 
     plain = ask(x[:, :k], y[:, :k])
-    size = max(np.sqrt((plain**2).mean()), 1e-300)
+    size = max(float(np.sqrt((plain**2).mean())), 1e-300)
     change = lambda one, other: float(np.sqrt(((one - other) ** 2).mean()) / size)  # noqa: E731
-    order = generator(of_order).permutation(k)
-    orders = [change(plain, ask(x[:, :k][:, rows], y[:, :k][:, rows])) for rows in (order, np.arange(k)[::-1])]
+    # one round, and backwards: together they generate all orders
+    orders = [
+        change(plain, ask(x[:, :k][:, rows], y[:, :k][:, rows])) for rows in (np.roll(range(k), 1), np.arange(k)[::-1])
+    ]
     twice = ask(*(np.repeat(entry[:, :k], 2, axis=1) for entry in (x, y)))
     moves = np.array([1.0, 0.1, 0.01])
     slopes = [change(plain, ask(_moved(x[:, :k], step), y[:, :k])) / (step / k) for step in moves]
-    lengths = [k * 2**i for i in range(doublings + 1) if k * 2**i <= most]
+    lengths = [k * 2**i for i in range(x.shape[1].bit_length()) if k * 2**i <= x.shape[1]]
     found = [ask(x[:, :n], y[:, :n]) for n in lengths]
-    halves = [ask(x[:, : k // 2], y[:, : k // 2]) if k > 1 else np.zeros_like(plain), *found[:-1]]
     return MeasureLaws(
         max(orders),
         change(plain, twice),
         moves,
         np.array(slopes),
         np.array(lengths, float),
-        np.array([float(np.mean(errors_of(jnp.asarray(row), answer, task))) for row in found]),
-        np.array([change(one, other) for one, other in zip(found, halves, strict=True)]),
+        np.array([float(errors_of(row, answer, task).mean()) for row in found]),
+        np.array([change(one, other) for one, other in itertools.pairwise(found)]),
     )
 
 

@@ -20,6 +20,7 @@ from measureformer.incontext.models import (
     sequence_tokens,
 )
 from measureformer.incontext.tasks import AbstractTask, Prompts
+from measureformer.numerics.arrays import host, namespace
 
 FEW = 8
 """Prompts at which attention and derivatives are looked at."""
@@ -79,7 +80,9 @@ def structure(model: InContextModel) -> Logits:
     )
 
 
-def observables(model: InContextModel, prompts: Prompts, task: AbstractTask) -> dict[str, np.ndarray]:
+def observables(
+    model: InContextModel, prompts: Prompts, task: AbstractTask, *, steepness: bool = True
+) -> dict[str, np.ndarray]:
     """What is worth a look at a model while it is trained, by name.
 
     error        (n,) normalised error after i examples
@@ -89,18 +92,23 @@ def observables(model: InContextModel, prompts: Prompts, task: AbstractTask) -> 
     class        (l, h) 1 if k90 > 1/2, a global head; 2 if > 1/8; 3 if > 1/32; 4 for a head of few keys
     norm         (l, h) Frobenius norm of KᵀQ
     stable_rank  (l, h) of KᵀQ
-    lipschitz    largest singular value of the derivative of all read-outs in all tokens, the largest of 8 prompts
+    lipschitz    largest singular value of the derivative of all read-outs in all tokens, the largest of 8 prompts;
+                 left out without `steepness`, since it takes longest to compile
     """
-    error, (weights, steep) = jax.device_get(_measured(model, prompts.x, prompts.y, task))
-    few, found = slice(None, FEW), structure(model)
+    error, weights = jax.device_get(_measured(model, prompts.x, prompts.y, task))
+    found = structure(model)
     visible = np.arange(1, weights.shape[-1] + 1) if model.reading == "sequence" else weights.shape[-1]
-    ordered = -np.sort(-weights[:, few].astype(float), axis=-1)
+    ordered = -np.sort(-weights.astype(float), axis=-1)
     above = (np.cumsum(ordered, axis=-1) < 0.9).sum(axis=-1) + 1
     median = lambda rows: np.median(rows, axis=(1, 3))  # noqa: E731  over prompts and queries
     # a query that sees one key has no choice
     late = slice(1, None)
     k90 = median((np.minimum(above, visible) / visible)[..., late])
-    return {
+    steep = {}
+    if steepness:
+        slopes = np.asarray(_slopes(model, prompts.x, prompts.y), float)
+        steep["lipschitz"] = np.linalg.norm(slopes, ord=2, axis=(1, 2)).max()
+    return steep | {
         "error": error,
         "sparsity": median((1 / (ordered**2).sum(axis=-1) / visible)[..., late]),
         "largest": median(ordered[..., 0][..., late]),
@@ -108,25 +116,35 @@ def observables(model: InContextModel, prompts: Prompts, task: AbstractTask) -> 
         "class": 1 + sum((k90 <= limit).astype(int) for limit in (1 / 2, 1 / 8, 1 / 32)),
         "norm": np.sqrt(found.symmetric**2 + found.antisymmetric**2),
         "stable_rank": found.stable_rank,
-        "lipschitz": np.asarray(steep),
     }
 
 
-@eqx.filter_jit
-def _measured(model: InContextModel, x: Array, y: Array, task: AbstractTask) -> Any:
-    error = errors_of(model.predictions(x, y), y, task).mean(axis=0)
+def _tokens(model: InContextModel, x: Array, y: Array) -> tuple[Array, Array]:
+    """The tokens of a few prompts, and the mask."""
     few = slice(None, FEW)
     tokens = (sequence_tokens if model.reading == "sequence" else example_tokens)(x[few], y[few])
     n = tokens.shape[1]
-    mask = causal_mask(n, x.dtype) if model.reading == "sequence" else jnp.zeros((n, n), x.dtype)
-    weights = attention_weights(model.blocks, model.embedded(tokens), mask, model.architecture)
-    slope = jax.vmap(jax.jacrev(lambda rows: model.scores(rows[None], mask)[0]))(tokens)
-    steep = jnp.max(jnp.linalg.norm(slope.reshape(len(tokens), n, -1), ord=2, axis=(1, 2)))
-    return error, (weights, steep)
+    return tokens, causal_mask(n, x.dtype) if model.reading == "sequence" else jnp.zeros((n, n), x.dtype)
+
+
+@eqx.filter_jit
+def _measured(model: InContextModel, x: Array, y: Array, task: AbstractTask) -> tuple[Array, Array]:
+    error = errors_of(model.predictions(x, y), y, task).mean(axis=0)
+    tokens, mask = _tokens(model, x, y)
+    return error, attention_weights(model.blocks, model.embedded(tokens), mask, model.architecture)
+
+
+@eqx.filter_jit
+def _slopes(model: InContextModel, x: Array, y: Array) -> Float[Array, "b n m"]:
+    """The derivative of all read-outs in all entries of all tokens."""
+    tokens, mask = _tokens(model, x, y)
+    slope = jax.vmap(jax.jacfwd(lambda rows: model.scores(rows[None], mask)[0]))(tokens)
+    return slope.reshape(*slope.shape[:2], -1)
 
 
 def errors_of(found: Any, truth: Any, task: AbstractTask) -> Any:
     """The normalised squared error of each prediction; for signs, 1 where they are wrong."""
+    xp = namespace(found, truth)
     if task.loss == "logistic":
-        return (jnp.sign(found) != jnp.sign(truth)).astype(found.dtype)
-    return (found - truth) ** 2 / task.scale.astype(found.dtype)
+        return (xp.sign(found) != xp.sign(truth)).astype(found.dtype)
+    return (found - truth) ** 2 / host(task.scale).astype(found.dtype)

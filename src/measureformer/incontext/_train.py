@@ -186,18 +186,18 @@ def train(
     if run.failed:
         raise not_finite(run, folder)
     if folder is not None:
-        write_model(Path(folder.path), run.state.weights)
-    return Trained(run.state.weights, run.losses, run.records)
+        write_model(Path(folder.path), run.weights)
+    return Trained(run.weights, run.losses, run.records)
 
 
 def not_finite(run: Run, folder: Folder | None) -> TrainingError:
     where = "`error.last` holds the last model with a finite loss"
     kept = "" if folder is None else f"; {folder.path} keeps it too"
     return TrainingError(
-        got=f"a loss that is not finite at step {int(run.state.done)}",
+        got=f"a loss that is not finite at step {run.done}",
         need="finite losses",
         do=f"Take a smaller rate; {where}{kept}.",
-        last=run.state.good,
+        last=run.good,
     )
 
 

@@ -6,7 +6,7 @@ examples. Those with settings are made by a function of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -20,16 +20,16 @@ from measureformer.errors import OptionError
 from measureformer.incontext.tasks import Prompts
 from measureformer.numerics.arrays import positive_int, prng_key
 
-Baseline = Callable[[Prompts], Any]
+Baseline = Callable[..., Any]
 Step = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """Examples x (b, k, d), y (b, k), and questions (b, d) ↦ answers (b,), for k ≥ 1."""
 
 
-def _prefixes(prompts: Prompts, step: Step) -> Float[np.ndarray, "b n"]:
-    """The answers after 0, 1, 2, … examples; after none it is 0."""
+def _prefixes(prompts: Prompts, step: Step, counts: Iterable[int] | None = None) -> Float[np.ndarray, "b n"]:
+    """The answers after 0, 1, 2, … examples; after none it is 0. With `counts`, only after so many: the rest is 0."""
     x, y, queries = (np.asarray(entry, float) for entry in (prompts.x, prompts.y, prompts.queries))
     found = np.zeros(y.shape)
-    for k in range(1, y.shape[1]):
+    for k in range(1, y.shape[1]) if counts is None else counts:
         found[:, k] = step(x[:, :k], y[:, :k], queries[:, k])
     return found
 

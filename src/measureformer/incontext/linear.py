@@ -201,11 +201,18 @@ class LinearModel(eqx.Module):
     Q: Float[Array, "l t t"]
 
     @staticmethod
-    def random(key: Any, dim: int, layers: int = 1, *, size: float = 0.05) -> LinearModel:
-        """Small normal weights for inputs in R^dim and one label."""
-        shape = positive_int(layers, "layers"), positive_int(dim, "dim") + 1, dim + 1
-        P, Q = size * jax.random.normal(prng_key(key), (2, *shape))
-        return LinearModel(P, Q)
+    def random(key: Any, dim: int, layers: int = 1, *, size: float = 0.3) -> LinearModel:
+        """The start of the theorem, P = size·diag(0, 1) and Q = −size·diag(ΘΘᵀ, 0), Θ random, plus a little noise.
+
+        From weights that are random in all entries some trainings end elsewhere, at a larger loss.
+        """
+        d, L = positive_int(dim, "dim"), positive_int(layers, "layers")
+        of_theta, of_noise = jax.random.split(prng_key(key))
+        P, Q = 0.05 * size * jax.random.normal(of_noise, (2, L, d + 1, d + 1))
+        theta = jax.random.normal(of_theta, (L, d, d))
+        square = theta @ theta.swapaxes(1, 2)
+        square = square / jnp.linalg.norm(square, axis=(1, 2), keepdims=True)
+        return LinearModel(P.at[:, d, d].add(size), Q.at[:, :d, :d].add(-size * square))
 
     @staticmethod
     def descent(preconditioners: Any, gammas: Any = None) -> LinearModel:
@@ -300,7 +307,7 @@ def train(
     run = trained(model, LinearLoss(root, examples, training.batch, shuffled), training, prng_key(key), last=False)
     if run.failed:
         raise not_finite(run, None)
-    return LinearTrained(run.state.weights, run.losses)
+    return LinearTrained(run.weights, run.losses)
 
 
 class Comparison(NamedTuple):

@@ -102,7 +102,7 @@ class Task(AbstractTask):
     function: Function
     inputs: Inputs | None
     query: Inputs | None
-    noise: Float[Array, ""]
+    noise: Float[Array, ""] | None
     scale: Float[Array, ""]
     loss: Loss = eqx.field(static=True)
 
@@ -126,7 +126,9 @@ class Task(AbstractTask):
                 do="Leave them out for 0 and 1.",
             )
         self.dim, self.function, self.inputs, self.query = positive_int(dim, "dim"), function, inputs, query
-        self.noise, self.scale, self.loss = jnp.asarray(float(noise)), jnp.asarray(float(scale)), loss
+        # what is not drawn need not be compiled
+        self.noise = jnp.asarray(float(noise)) if noise else None
+        self.scale, self.loss = jnp.asarray(float(scale)), loss
 
     def prompt(self, key: Any, points: int, dtype: Any, dims: Any = None) -> Prompts:
         """One prompt; with `dims`, all coordinates of the inputs but the first so many are 0."""
@@ -141,7 +143,9 @@ class Task(AbstractTask):
                 need=f"({points},)",
                 do="`function(key, x)` takes rows x (n, d) and returns one number for each.",
             )
-        y = clean + self.noise.astype(dtype) * jax.random.normal(of_noise, (points,), dtype)
+        y = clean
+        if self.noise is not None:
+            y = clean + self.noise.astype(dtype) * jax.random.normal(of_noise, (points,), dtype)
         if self.query is None:
             return Prompts(x, y, x, y)
         asked = self.query(of_query, x)
@@ -397,7 +401,7 @@ def shifted(task: Task) -> dict[str, Task]:
             "function": task.function,
             "inputs": task.inputs,
             "query": task.query,
-            "noise": float(task.noise),
+            "noise": 0.0 if task.noise is None else float(task.noise),
             "scale": float(task.scale),
             "loss": task.loss,
             **fields,

@@ -89,7 +89,7 @@ def train(
     run = trained(start, objective, training, of_data, folder=folder, observer=observer, last=False)
     if run.failed:
         raise not_finite(run, folder)
-    found = saved.TextModel(run.state.weights, tools)
+    found = saved.TextModel(run.weights, tools)
     if folder is not None:
         saved.save(found, folder.path)
     trigram = ngram(seen, tools.size).perplexity(unseen)

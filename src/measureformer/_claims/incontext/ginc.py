@@ -14,7 +14,7 @@ from measureformer.incontext.bayes import Ginc, ginc
 from measureformer.result import Check, Figure, Outcome, Series
 
 LENGTHS = (3, 5, 8)
-COUNTS = (0, 1, 4, 16)
+COUNTS = (0, 2, 6)
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Config:
     prompts: int = 60
     worlds: int = 1
     eps: float = 0.05
-    longest: int = 16
+    longest: int = 6
     """Most examples in a prompt."""
 
 

@@ -10,16 +10,15 @@ import numpy as np
 
 from measureformer._claims.base import Claim
 from measureformer._claims.incontext._floats import floats
-from measureformer._claims.incontext._learner import Learner, learned, start, task
-from measureformer.incontext import Curve, InContextModel, error_curve
+from measureformer._claims.incontext._learner import Learner, learned, prompts, start
+from measureformer.incontext import InContextModel
 from measureformer.incontext.baselines import averaging_error, least_squares_error
 from measureformer.result import Check, Figure, Outcome, Series
 
 
 @dataclass(frozen=True)
 class Config(Learner):
-    watch: int = 150
-    prompts: int = 1280
+    prompts: int = 2000
     last: float = 0.25
     """Largest error after all examples."""
     away: float = 0.2
@@ -31,39 +30,40 @@ def _learner(config: Config) -> Learner:
     return Learner(**{name: value for name, value in asdict(config).items() if name not in own})
 
 
-def _curve(key: Any, config: Config, model: InContextModel) -> Curve:
-    law = task(config.dim)
-    return error_curve(model, law, jax.random.fold_in(key, 3), points=config.points, prompts=config.prompts)
+def _errors(key: Any, config: Config, model: InContextModel) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised errors after 0, 1, … examples, and five standard errors. A measure needs an example: before it, 1."""
+    drawn = prompts(jax.random.fold_in(key, 3), config, config.prompts)
+    found = np.asarray(model.predictions(drawn.x, drawn.y), float)
+    squares = (found - drawn.y) ** 2 / config.dim
+    return squares.mean(axis=0), 5 * squares.std(axis=0) / np.sqrt(config.prompts)
 
 
-def _checks(curve: Curve, config: Config) -> tuple[Check, ...]:
+def _checks(errors: tuple[np.ndarray, np.ndarray], config: Config) -> tuple[Check, ...]:
+    mean, width = errors
     law = least_squares_error(config.dim, np.arange(config.points))
     few = slice(None, config.dim)
+    ratio = mean[-1] / float(averaging_error(config.dim, config.points - 1))
     return (
-        Check("error after all examples, upper end", float(curve.high[-1]), high=config.last),
-        Check("distance from 1 − k/d for k < d", float(np.abs(curve.error - law)[few].max()), high=config.away),
-        Check(
-            "over that of averaging, after all examples",
-            float(curve.error[-1] / averaging_error(config.dim, config.points - 1)),
-            high=0.8,
-        ),
+        Check("error after all examples", float(mean[-1]), high=config.last, error=float(width[-1])),
+        Check("distance from 1 − k/d for k < d", float(np.abs(mean - law)[few].max()), high=config.away),
+        Check("over that of averaging, after all examples", float(ratio), high=0.8),
     )
 
 
 def _run(key: Any, config: Config) -> Outcome:
     learner, k = _learner(config), np.arange(config.points)
-    found = _curve(key, config, learned(key, learner).model)
-    before = _curve(key, config, start(key, learner))
-    other = _curve(key, config, learned(key, learner, blend=1.0).model)
+    found, width = _errors(key, config, learned(key, learner).model)
+    before, _ = _errors(key, config, start(key, learner))
+    other, _ = _errors(key, config, learned(key, learner, blend=1.0).model)
     figure = Figure(
         "Learning linear functions in context",
         "examples",
         "error over that of predicting 0",
         (
-            Series("transformer", floats(k), floats(found.error)),
-            Series("90 % interval", floats(k), floats(found.low), "band", floats(found.high)),
-            Series("before training", floats(k), floats(before.error)),
-            Series("control: labels of other functions", floats(k), floats(other.error)),
+            Series("transformer", floats(k), floats(found)),
+            Series("five standard errors", floats(k), floats(found - width), "band", floats(found + width)),
+            Series("before training", floats(k), floats(before)),
+            Series("control: labels of other functions", floats(k), floats(other)),
             Series("least squares, 1 − k/d", floats(k), floats(least_squares_error(config.dim, k)), "dashed"),
         ),
         caption=(
@@ -71,18 +71,18 @@ def _run(key: Any, config: Config) -> Outcome:
             f"steps of {config.batch} fresh prompts; errors over {config.prompts} others."
         ),
     )
-    return Outcome(_checks(found, config), figure)
+    return Outcome(_checks((found, width), config), figure)
 
 
 def _control(key: Any, config: Config) -> Outcome:
-    return Outcome(_checks(_curve(key, config, learned(key, _learner(config), blend=1.0).model), config))
+    return Outcome(_checks(_errors(key, config, learned(key, _learner(config), blend=1.0).model), config))
 
 
 claim = Claim(
     name="garg-2022-linear",
     title="A trained transformer learns linear functions in context",
     statement=(
-        "A causal transformer trained on prompts x_1, y_1, x_2, y_2, … of fresh linear functions predicts y_{k+1} with "
+        "A transformer trained on prompts (x_1, y_1), …, (x_k, y_k), x of fresh linear functions predicts ⟨w, x⟩ with "
         "an error near that of least squares, 1 − k/d for k < d and small after."
     ),
     hypotheses=(
@@ -94,5 +94,7 @@ claim = Claim(
     control=_control,
     control_statement="The same training on labels that each come from a function of their own.",
     quick=Config(),
-    full=Config(dim=3, points=7, width=32, layers=3, heads=2, steps=6000, rate=2e-3, watch=1000, last=0.15, away=0.1),
+    full=Config(
+        dim=3, points=7, width=32, layers=3, steps=6000, rate=2e-3, reading="sequence", looks=12, last=0.15, away=0.1
+    ),
 )

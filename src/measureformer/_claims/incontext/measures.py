@@ -9,26 +9,30 @@ import jax
 
 from measureformer._claims.base import Claim
 from measureformer._claims.incontext._floats import floats
-from measureformer._claims.incontext._learner import Learner, learned, task
-from measureformer.incontext import MeasureLaws, measure_laws
+from measureformer._claims.incontext._learner import Learner, learned, prompts, start, task
+from measureformer.incontext import MeasureLaws
+from measureformer.incontext._laws import laws_on
+from measureformer.incontext.models import Reading
 from measureformer.result import Check, Figure, Outcome, Series
 
 
 @dataclass(frozen=True)
 class Config(Learner):
     prompts: int = 256
-    doublings: int = 2
+    doublings: int = 1
+    both: int = 0
+    """1 if the sequence is trained too: order and repetition matter to it before that already."""
 
 
-def _laws(key: Any, config: Config, reading: str) -> MeasureLaws:
-    own = {"prompts", "doublings", "reading", "watch"}
-    sizes = {name: value for name, value in asdict(config).items() if name not in own}
-    # the sequence is the one that other claims watch: it is trained once for all
-    watch = config.steps // 4 if reading == "sequence" else 0
-    model = learned(key, Learner(**sizes, reading=reading, watch=watch)).model  # pyright: ignore[reportArgumentType]
+def _laws(key: Any, config: Config, reading: Reading) -> MeasureLaws:
+    own = ("prompts", "doublings", "both")
+    learner = Learner(
+        **{name: value for name, value in asdict(config).items() if name not in own} | {"reading": reading}
+    )
+    model = learned(key, learner).model if reading == "measure" or config.both else start(key, learner)
     k = (config.points - 1) // 2
-    law, fresh = task(config.dim), jax.random.fold_in(key, 5)
-    return measure_laws(model, law, fresh, examples=k, doublings=config.doublings, prompts=config.prompts)
+    most = 2**config.doublings * k if reading == "measure" else 2 * k
+    return laws_on(model, prompts(jax.random.fold_in(key, 5), learner, config.prompts, most + 1), task(config.dim), k)
 
 
 def _checks(laws: MeasureLaws) -> tuple[Check, ...]:
@@ -43,7 +47,8 @@ def _checks(laws: MeasureLaws) -> tuple[Check, ...]:
 
 
 def _run(key: Any, config: Config) -> Outcome:
-    both = {reading: _laws(key, config, reading) for reading in ("measure", "sequence")}
+    readings: tuple[Reading, Reading] = ("measure", "sequence")
+    both = {reading: _laws(key, config, reading) for reading in readings}
     names = ("order", "repetition")
     places = floats(range(len(names)))
     bars = [
@@ -83,5 +88,5 @@ claim = Claim(
     control=_control,
     control_statement="The prompt is read as a sequence, with a causal mask and learned positions.",
     quick=Config(),
-    full=Config(dim=3, points=7, width=32, layers=3, heads=2, steps=6000, rate=2e-3, doublings=4),
+    full=Config(dim=3, points=7, width=32, layers=3, steps=6000, rate=2e-3, doublings=5, both=1),
 )

@@ -32,7 +32,7 @@ def _covariance(config: Config) -> np.ndarray:
 
 def _trained(key: Any, config: Config, *, shuffled: bool) -> LinearTrained:
     first, second = jax.random.split(key)
-    start = LinearModel.random(first, config.dim, size=0.2)
+    start = LinearModel.random(first, config.dim)
     training = Training(steps=config.steps, batch=config.batch, rate=0.02, clip=None, warmup=0.0)
     return train(start, _covariance(config), second, examples=config.examples, training=training, shuffled=shuffled)
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from measureformer._claims._random import generator
 from measureformer._claims.base import Claim
 from measureformer._claims.incontext._floats import floats
 from measureformer.incontext.baselines import lasso, least_squares, least_squares_error
-from measureformer.incontext.tasks import Prompts, sparse
+from measureformer.incontext.tasks import Prompts
 from measureformer.result import Check, Figure, Outcome, Series
 
 
@@ -18,17 +19,27 @@ from measureformer.result import Check, Figure, Outcome, Series
 class Config:
     dim: int = 20
     nonzero: int = 3
-    prompts: int = 60
+    prompts: int = 120
     points: int = 12
+    every: int = 5
+    """Between numbers of examples that are tried."""
     alpha: float = 0.01
 
 
 def _errors(key: Any, config: Config, nonzero: int) -> np.ndarray:
     """Normalised errors of the Lasso and of least squares on the same prompts, (2, prompts, points)."""
-    prompts = sparse(config.dim, nonzero=nonzero).sample(key, config.prompts, config.points)
-    given = Prompts(*map(np.asarray, prompts))
-    found = [learner(given) for learner in (lasso(config.alpha), least_squares)]
-    return (np.array(found) - np.asarray(prompts.answers)) ** 2 / nonzero
+    rng = generator(key)
+    x = rng.normal(size=(config.prompts, config.points, config.dim))
+    w = rng.normal(size=(config.prompts, config.dim))
+    kept = np.argsort(rng.uniform(size=w.shape), axis=1) < nonzero
+    y = np.einsum("bnd,bd->bn", x, np.where(kept, w, 0))
+    prompts = Prompts(x, y, x, y)
+    found = [lasso(config.alpha)(prompts, counts=_counts(config)), least_squares(prompts)]
+    return ((np.array(found) - y) ** 2 / nonzero)[:, :, _counts(config)]
+
+
+def _counts(config: Config) -> list[int]:
+    return list(range(config.points - 1, 0, -config.every))[::-1]
 
 
 def _checks(errors: np.ndarray, config: Config) -> tuple[Check, ...]:
@@ -45,7 +56,7 @@ def _checks(errors: np.ndarray, config: Config) -> tuple[Check, ...]:
 
 def _run(key: Any, config: Config) -> Outcome:
     errors = _errors(key, config, config.nonzero)
-    k = floats(range(config.points))
+    k = floats(_counts(config))
     figure = Figure(
         "Sparse linear functions",
         "examples",
@@ -53,7 +64,7 @@ def _run(key: Any, config: Config) -> Outcome:
         (
             Series("Lasso", k, floats(errors[0].mean(axis=0))),
             Series("least squares", k, floats(errors[1].mean(axis=0))),
-            Series("1 − k/d", k, floats(least_squares_error(config.dim, np.arange(config.points))), "dashed"),
+            Series("1 − k/d", k, floats(least_squares_error(config.dim, _counts(config))), "dashed"),
         ),
         caption=f"{config.nonzero} of {config.dim} weights are not 0; {config.prompts} prompts; α = {config.alpha:g}.",
     )
@@ -77,5 +88,5 @@ claim = Claim(
     control=_control,
     control_statement="All weights are there: nothing is sparse.",
     quick=Config(),
-    full=Config(prompts=500, points=21),
+    full=Config(prompts=500, points=21, every=1),
 )

@@ -14,7 +14,7 @@ from measureformer.result import Check, Figure, Outcome, Series
 
 @dataclass(frozen=True)
 class Config(Learner):
-    watch: int = 150
+    pass
 
 
 def _trained(key: Any, config: Config, *, still: bool) -> Trained:
@@ -75,5 +75,5 @@ claim = Claim(
     control=_control,
     control_statement="A rate so small that nothing is learned.",
     quick=Config(),
-    full=Config(dim=3, points=7, width=32, layers=3, heads=2, steps=6000, rate=2e-3, watch=1000),
+    full=Config(dim=3, points=7, width=32, layers=3, steps=6000, rate=2e-3, reading="sequence", looks=12),
 )
