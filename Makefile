@@ -36,6 +36,8 @@ bench: ## time it against others, write tables of ratios to benchmarks/results; 
 	@$(PY) benchmarks/lipschitz.py
 	@$(PY) benchmarks/flow.py
 	@$(PY) benchmarks/sphere.py
+	@$(PY) benchmarks/incontext.py
+	@$(PY) benchmarks/optimizers.py
 	@$(PY) -m pytest -q benchmarks --benchmark-only $(ARGS)
 
 docs: setup ## build the documentation into site/

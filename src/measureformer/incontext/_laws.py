@@ -75,17 +75,15 @@ def laws_on(model: InContextModel, drawn: Prompts, task: AbstractTask, k: int) -
     plain = ask(x[:, :k], y[:, :k])
     size = max(float(np.sqrt((plain**2).mean())), 1e-300)
     change = lambda one, other: float(np.sqrt(((one - other) ** 2).mean()) / size)  # noqa: E731
-    # one round, and backwards: together they generate all orders
-    orders = [
-        change(plain, ask(x[:, :k][:, rows], y[:, :k][:, rows])) for rows in (np.roll(range(k), 1), np.arange(k)[::-1])
-    ]
+    backwards = change(plain, ask(x[:, :k][:, ::-1], y[:, :k][:, ::-1]))
+    turned = change(plain, ask(np.roll(x[:, :k], 1, axis=1), np.roll(y[:, :k], 1, axis=1)))
     twice = ask(*(np.repeat(entry[:, :k], 2, axis=1) for entry in (x, y)))
     moves = np.array([1.0, 0.1, 0.01])
     slopes = [change(plain, ask(_moved(x[:, :k], step), y[:, :k])) / (step / k) for step in moves]
     lengths = [k * 2**i for i in range(x.shape[1].bit_length()) if k * 2**i <= x.shape[1]]
     found = [ask(x[:, :n], y[:, :n]) for n in lengths]
     return MeasureLaws(
-        max(orders),
+        max(backwards, turned),
         change(plain, twice),
         moves,
         np.array(slopes),

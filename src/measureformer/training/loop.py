@@ -2,8 +2,8 @@
 
 The objective is a PyTree that can be called: its arrays (data, a task) are arguments of the compiled program, the rest
 is part of it. Fresh data come from `key`, which follows from the seed and the number of the step alone, so that a
-training that goes on draws what it would have drawn. All weights lie in one vector meanwhile: an optimiser is then a few
-operations instead of a few for each array, which is quicker to compile and to run.
+training that goes on draws what it would have drawn. All weights lie in one vector meanwhile: an optimiser is then a
+few operations instead of a few for each array, which is quicker to compile and to run.
 """
 
 from __future__ import annotations

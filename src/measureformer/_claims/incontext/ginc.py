@@ -14,7 +14,6 @@ from measureformer.incontext.bayes import Ginc, ginc
 from measureformer.result import Check, Figure, Outcome, Series
 
 LENGTHS = (3, 5, 8)
-COUNTS = (0, 2, 6)
 
 
 @dataclass(frozen=True)
@@ -22,13 +21,17 @@ class Config:
     prompts: int = 60
     worlds: int = 1
     eps: float = 0.05
-    longest: int = 6
-    """Most examples in a prompt."""
+    most: int = 4
+    """Examples in a prompt: 0, 1, 2, 4, … up to this."""
+
+
+def _counts(config: Config) -> list[int]:
+    return [0, *(2**i for i in range(config.most.bit_length()))]
 
 
 def _believed(key: Any, config: Config, *, blind: bool) -> tuple[np.ndarray, np.ndarray]:
     """Posterior of the true concept and accuracy, each (lengths, counts): means over worlds and prompts."""
-    counts = [n for n in COUNTS if n <= config.longest]
+    counts = _counts(config)
     found = np.zeros((config.worlds, len(LENGTHS), len(counts), 2))
     for w, of_world in enumerate(jax.random.split(key, config.worlds)):
         world = ginc(of_world)
@@ -58,7 +61,7 @@ def _checks(posterior: np.ndarray, accuracy: np.ndarray) -> tuple[Check, ...]:
 
 def _run(key: Any, config: Config) -> Outcome:
     posterior, accuracy = _believed(key, config, blind=False)
-    counts = floats(n for n in COUNTS if n <= config.longest)
+    counts = floats(_counts(config))
     curves = [Series(f"length {k}", counts, floats(row)) for k, row in zip(LENGTHS, accuracy, strict=True)]
     mass = [
         Series(f"length {k}: posterior", counts, floats(row), "points")
@@ -97,5 +100,5 @@ claim = Claim(
     control=_control,
     control_statement="A reader for whom all concepts have the same, averaged transitions.",
     quick=Config(),
-    full=Config(prompts=400, worlds=4),
+    full=Config(prompts=400, worlds=4, most=16),
 )
