@@ -17,5 +17,10 @@ _LIBRARY_REFUSES = {
     Literal["tsit5", "dopri8", "heun", "rk4", "euler"]: object,
     Literal["euler", "rk4"]: object,
     Literal["adam", "descent"]: object,
+    Literal["layer", "none"]: object,
+    Literal["sequence", "measure"]: object,
+    Literal["square", "logistic"]: object,
+    Literal["adam", "sgd", "momentum", "normalized", "sign"]: object,
+    Literal["characters", "byte pairs"]: object,
 }
 function = beartype(conf=BeartypeConf(hint_overrides=FrozenDict(_LIBRARY_REFUSES)))

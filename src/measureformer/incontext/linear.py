@@ -250,7 +250,7 @@ class LinearLoss(eqx.Module):
     `shuffled` moves the labels of the examples round by one: nothing can then be learned from them.
     """
 
-    root: Float[Array, "d d"]
+    root: Float[Any, "d d"]
     examples: int = eqx.field(static=True)
     batch: int = eqx.field(static=True)
     shuffled: bool = eqx.field(static=True, default=False)

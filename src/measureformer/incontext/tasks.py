@@ -242,7 +242,7 @@ def linear(dim: int, *, noise: float = 0.0) -> Task:
     >>> mf.incontext.tasks.linear(5).dim
     5
     """
-    return Task(dim, _linear, noise=noise, scale=dim)
+    return Task(dim, _linear, noise=noise, scale=float(dim))
 
 
 def sparse(dim: int, *, nonzero: int = 3) -> Task:
@@ -256,7 +256,7 @@ def sparse(dim: int, *, nonzero: int = 3) -> Task:
     """
     if not 1 <= positive_int(nonzero, "nonzero") <= positive_int(dim, "dim"):
         raise OptionError(got=f"{nonzero} of {dim} coordinates", need="1 ≤ nonzero ≤ dim", do="Take fewer.")
-    return Task(dim, _Sparse(nonzero), scale=nonzero)
+    return Task(dim, _Sparse(nonzero), scale=float(nonzero))
 
 
 def quadratic(dim: int) -> Task:
@@ -268,7 +268,7 @@ def quadratic(dim: int) -> Task:
     >>> float(mf.incontext.tasks.quadratic(5).scale)
     5.0
     """
-    return Task(dim, _quadratic, scale=dim)
+    return Task(dim, _quadratic, scale=float(dim))
 
 
 def tree(dim: int, *, depth: int = 4) -> Task:
@@ -292,7 +292,7 @@ def net(dim: int, *, width: int = 100) -> Task:
     >>> float(mf.incontext.tasks.net(20).scale)
     20.0
     """
-    return Task(dim, _Net(positive_int(width, "width")), scale=dim)
+    return Task(dim, _Net(positive_int(width, "width")), scale=float(dim))
 
 
 def classification(dim: int) -> Task:

@@ -42,7 +42,7 @@ class TextTrained:
 
 
 def train(
-    text: str,
+    text: Any,
     key: Any,
     *,
     architecture: Architecture | None = None,

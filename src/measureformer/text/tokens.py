@@ -6,7 +6,7 @@ Both are saved as `tokenizer.json` in the format of that library.
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
@@ -15,6 +15,7 @@ from measureformer.errors import DependencyError, TextError
 from measureformer.numerics.arrays import positive_int
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
     """Text ↦ numbers and back."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -34,6 +34,7 @@ SHARE = 0.05
 """Largest share of the time that goes into saving."""
 
 
+@runtime_checkable
 class Settings(Protocol):
     """How to train; hashable, since it is part of the program."""
 

@@ -47,7 +47,7 @@ class Blended(eqx.Module):
 
 def task(dim: int, *, blend: float = 0.0) -> Task:
     """Linear functions; blended ones share the compiled program."""
-    return Task(dim, Blended(np.asarray(blend)), scale=dim)
+    return Task(dim, Blended(np.asarray(blend)), scale=float(dim))
 
 
 def prompts(key: Any, learner: Learner, count: int, points: int | None = None) -> Prompts:
