@@ -28,11 +28,13 @@ def train(
     reading: Annotated[str, typer.Option(help='How a prompt is read: "sequence" or "measure".')] = "sequence",
     preset: Annotated[str, typer.Option(help='"minutes" or "hour".')] = "minutes",
     steps: Annotated[int | None, typer.Option(help="Instead of those of the preset.")] = None,
+    width: Annotated[int, typer.Option(help="Dimension of the tokens.")] = 64,
+    layers: Annotated[int, typer.Option(help="Blocks, each with two heads.")] = 3,
     watch: Annotated[int | None, typer.Option(help="Look at the model every so many steps.")] = None,
     save: Save = Path("icl"),
     seed: Seed = 0,
 ) -> None:
-    """Train a 150 000-parameter transformer on fresh prompts; Ctrl-C or worse loses nothing."""
+    """Train a transformer, of 150 000 parameters unless told otherwise, on fresh prompts; Ctrl-C loses nothing."""
     import jax
 
     from measureformer.incontext import Architecture, InContextModel, Training
@@ -44,7 +46,7 @@ def train(
     model: Any = InContextModel.random(
         jax.random.key(seed),
         dim,
-        Architecture(),
+        Architecture(width=width, layers=layers),
         points=with_positions,
         reading=reading,  # pyright: ignore[reportArgumentType]
     )

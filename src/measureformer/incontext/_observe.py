@@ -94,6 +94,14 @@ def observables(
     stable_rank  (l, h) of KᵀQ
     lipschitz    largest singular value of the derivative of all read-outs in all tokens, the largest of 8 prompts;
                  left out without `steepness`, since it takes longest to compile
+
+    >>> import jax, measureformer as mf
+    >>> task, small = mf.incontext.tasks.linear(2), mf.incontext.Architecture(width=8, layers=1, heads=2)
+    >>> model = mf.incontext.InContextModel.random(jax.random.key(0), 2, small, points=4)
+    >>> prompts = task.sample(jax.random.key(1), 8, 4, dtype="float32")
+    >>> found = mf.incontext.observables(model, prompts, task, steepness=False)
+    >>> found["sparsity"].shape, bool((found["class"] == 1).all())          # before training, heads look at everything
+    ((1, 2), True)
     """
     error, weights = jax.device_get(_measured(model, prompts.x, prompts.y, task))
     found = structure(model)
