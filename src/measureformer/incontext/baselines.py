@@ -179,7 +179,8 @@ def network(key: Any, *, width: int = 100, rate: float = 5e-3, steps: int = 100)
     key, width, steps = prng_key(key), positive_int(width, "width"), positive_int(steps, "steps")
 
     def predicted(prompts: Prompts) -> Float[np.ndarray, "b n"]:
-        found = _trained_networks(key, *map(jnp.asarray, (prompts.x, prompts.y, prompts.queries)), width, rate, steps)
+        x, y, queries = (jnp.asarray(entry) for entry in (prompts.x, prompts.y, prompts.queries))
+        found = _trained_networks(key, x, y, queries, width, rate, steps)
         return np.asarray(found, float)
 
     return predicted

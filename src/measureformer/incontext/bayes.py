@@ -177,7 +177,7 @@ def _documents(world: Ginc, key: Any, count: int, length: int) -> Array:
 
 
 @eqx.filter_jit
-def _forward(world: Ginc, tokens: Array) -> tuple[Array, Array]:
+def _forward(world: Ginc, tokens: Any) -> tuple[Array, Array]:
     T, emissions = jnp.asarray(world.transitions), jnp.asarray(world.emissions)
     count, concepts = tokens.shape[0], T.shape[0]
     first = jnp.broadcast_to(jnp.asarray(world.starts), (count, concepts, T.shape[1]))

@@ -329,7 +329,7 @@ def block_maps(block: Blocks, a: Architecture) -> list[AbstractInContextMap]:
     Q, K, V = (jnp.concatenate([m, b], axis=2) for m, b in zip((q, key, v), biases, strict=True))
     lift = Linear(jnp.concatenate([jnp.eye(D), jnp.zeros((1, D))]), jnp.zeros(D + 1).at[D].set(1.0))
     W = block.out.reshape(H, k, D).transpose(0, 2, 1)
-    attention = Linear(jnp.eye(D), block.out_bias) @ Attention(Q, K, V, W, scale=1 / math.sqrt(k)) @ lift
+    attention = Linear(jnp.eye(D), block.out_bias) @ Attention(Q, K, V, W, scale=jnp.asarray(1 / math.sqrt(k))) @ lift
     perceptron: Any = MLP(block.up.T, block.up_bias, block.down.T, block.down_bias, activation="gelu")
     if a.norm == "layer":
         attention = attention @ LayerNorm(*block.norm_1, eps=EPS)

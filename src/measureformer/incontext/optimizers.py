@@ -131,7 +131,7 @@ def _swept(
 
     assert optimizer.method in METHODS
     clip = optax.identity() if optimizer.clip is None else optax.clip_by_global_norm(optimizer.clip)
-    rule = optax.chain(clip, direction(optimizer.method))
+    rule: Any = optax.chain(clip, direction(optimizer.method))
     shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, int(training.warmup * training.steps), training.steps, 0.01)
 
     def one(rate: Array, start: InContextModel, key: Array) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from measureformer.errors import SavedRunError
@@ -118,7 +119,7 @@ def _named(state: Any) -> dict[str, np.ndarray]:
 
 def _plain(leaf: Any) -> np.ndarray:
     """An array, or a random key as its numbers."""
-    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     return np.asarray(leaf)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -33,6 +33,10 @@ class Learner:
     reading: Reading = "measure"
     looks: int = 4
     """How often it is looked at during training."""
+
+    def plain(self, **changes: Any) -> Learner:
+        """Without what a claim has added: claims that ask for the same learner get the same."""
+        return Learner(**{field.name: getattr(self, field.name) for field in fields(Learner)} | changes)
 
 
 class Blended(eqx.Module):

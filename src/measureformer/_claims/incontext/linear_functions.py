@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -23,11 +23,6 @@ class Config(Learner):
     """Largest error after all examples."""
     away: float = 0.2
     """Largest distance from least squares while there are fewer examples than dimensions."""
-
-
-def _learner(config: Config) -> Learner:
-    own = {"prompts", "last", "away"}
-    return Learner(**{name: value for name, value in asdict(config).items() if name not in own})
 
 
 def _errors(key: Any, config: Config, model: InContextModel) -> tuple[np.ndarray, np.ndarray]:
@@ -51,7 +46,7 @@ def _checks(errors: tuple[np.ndarray, np.ndarray], config: Config) -> tuple[Chec
 
 
 def _run(key: Any, config: Config) -> Outcome:
-    learner, k = _learner(config), np.arange(config.points)
+    learner, k = config.plain(), np.arange(config.points)
     found, width = _errors(key, config, learned(key, learner).model)
     before, _ = _errors(key, config, start(key, learner))
     other, _ = _errors(key, config, learned(key, learner, blend=1.0).model)
@@ -75,7 +70,7 @@ def _run(key: Any, config: Config) -> Outcome:
 
 
 def _control(key: Any, config: Config) -> Outcome:
-    return Outcome(_checks(_errors(key, config, learned(key, _learner(config), blend=1.0).model), config))
+    return Outcome(_checks(_errors(key, config, learned(key, config.plain(), blend=1.0).model), config))
 
 
 claim = Claim(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -25,10 +25,7 @@ class Config(Learner):
 
 
 def _laws(key: Any, config: Config, reading: Reading) -> MeasureLaws:
-    own = ("prompts", "doublings", "both")
-    learner = Learner(
-        **{name: value for name, value in asdict(config).items() if name not in own} | {"reading": reading}
-    )
+    learner = config.plain(reading=reading)
     model = learned(key, learner).model if reading == "measure" or config.both else start(key, learner)
     k = (config.points - 1) // 2
     most = 2**config.doublings * k if reading == "measure" else 2 * k

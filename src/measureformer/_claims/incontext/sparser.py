@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from measureformer._claims.base import Claim
@@ -18,9 +18,8 @@ class Config(Learner):
 
 
 def _trained(key: Any, config: Config, *, still: bool) -> Trained:
-    sizes = asdict(config)
     # a rate so small that nothing is learned
-    return learned(key, Learner(**(sizes | {"rate": 1e-9} if still else sizes)))
+    return learned(key, config.plain(rate=1e-9) if still else config.plain())
 
 
 def _checks(found: Trained) -> tuple[Check, ...]:
