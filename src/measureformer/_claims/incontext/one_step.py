@@ -11,7 +11,6 @@ from measureformer._claims._random import generator
 from measureformer._claims.base import Claim
 from measureformer._claims.incontext._floats import floats
 from measureformer.incontext.linear import gd_layer, gradient_descent
-from measureformer.maps import Transformer
 from measureformer.measures import Discrete
 from measureformer.result import Check, Figure, Outcome, Series
 
@@ -39,9 +38,9 @@ def _answers(key: Any, config: Config, *, forget: bool) -> tuple[np.ndarray, np.
         asked = np.concatenate([q, -q @ W0.T], axis=1)
         pairs = []
         for depth in range(1, config.layers + 1):
-            net = Transformer(*[layer] * depth)
-            steps = q @ gradient_descent(x, y, config.eta, depth, W0).T
-            pairs.append((-np.asarray(net(mu, asked))[:, config.dim :], steps))
+            # the composition of layers, one after the other: every depth is the same program
+            mu, asked = layer.push(mu), np.asarray(layer(mu, asked))
+            pairs.append((-asked[:, config.dim :], q @ gradient_descent(x, y, config.eta, depth, W0).T))
         found.append(pairs)
     both = np.array(found)
     return both[:, :, 0].swapaxes(0, 1), both[:, :, 1].swapaxes(0, 1)
