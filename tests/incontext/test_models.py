@@ -13,6 +13,7 @@ import measureformer as mf
 from measureformer import errors
 from measureformer.incontext import Architecture, InContextModel, LanguageModel, _observe, tasks
 from measureformer.incontext.models import Reading
+from measureformer.numerics.random import two_keys
 
 pytestmark = pytest.mark.usefixtures("light_compilation")
 KEY = jax.random.key(0)
@@ -73,20 +74,31 @@ def test_a_measure_model_is_an_in_context_map(models: Any, prompts: Any) -> None
 def test_positions_break_the_laws_of_measures(models: Any) -> None:
     task = tasks.linear(3)
     laws = {
-        name: mf.incontext.measure_laws(model, task, KEY, examples=2, doublings=1, prompts=16)
-        for name, model in models.items()
+        name: mf.incontext.measure_laws(models[name], task, KEY, examples=2, doublings=1, prompts=16)
+        for name in ("measure", "positions")
     }
     assert laws["measure"].permuted < 1e-12
     assert laws["measure"].repeated < 1e-12
-    for name in ("positions", "sequence"):
-        assert laws[name].permuted > 1e-4
-        assert laws[name].repeated > 1e-4
+    assert laws["positions"].permuted > 1e-4
+    assert laws["positions"].repeated > 1e-4
     assert laws["measure"].examples.tolist() == [2.0, 4.0]
     # a smooth map: the slope has a limit
     slopes = laws["measure"].slopes
     assert slopes[2] == pytest.approx(slopes[1], rel=0.2)
     with pytest.raises(errors.DimensionMismatchError, match="positions for 5"):
         mf.incontext.measure_laws(models["positions"], task, KEY, examples=3)
+
+
+def test_error_curves_of_models(models: Any) -> None:
+    task = tasks.linear(3)
+    drawn = task.sample(two_keys(KEY)[0], 40, N)
+    for name in ("positions", "measure"):
+        curve = mf.incontext.error_curve(models[name], task, KEY, points=N, prompts=40)
+        found = np.asarray(models[name].predictions(drawn.x, drawn.y))
+        expected = ((found - np.asarray(drawn.y)) ** 2).mean(axis=0) / 3
+        np.testing.assert_allclose(curve.error[1:], expected[1:], rtol=1e-10)
+        # no measure without an example
+        assert np.isnan(curve.error[0]) == (name == "measure")
 
 
 def test_questions_that_are_no_examples(models: Any, prompts: Any) -> None:
@@ -101,7 +113,7 @@ def test_questions_that_are_no_examples(models: Any, prompts: Any) -> None:
 
 
 def test_a_language_model_is_a_causal_map() -> None:
-    net = perturbed(LanguageModel.random(KEY, Architecture(8, 2, 2), vocabulary=5, context=6, dtype=np.float64))
+    net = perturbed(LanguageModel.random(KEY, Architecture(8, 1, 2), vocabulary=5, context=6, dtype=np.float64))
     tokens = np.array([[0, 3, 1, 4]])
     logits = np.asarray(net.logits(tokens))[0]
     sigma = mf.SpaceTime.uniform(np.eye(5)[tokens[0]], np.arange(4.0))

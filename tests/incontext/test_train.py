@@ -150,18 +150,6 @@ def test_the_loss_is_the_average_over_prefixes() -> None:
     assert late == pytest.approx(value, rel=1e-6)
 
 
-def test_training_learns() -> None:
-    # one input, one weight: after an example the answer is known; the untrained model is the control
-    task = tasks.linear(1)
-    start = InContextModel.random(KEY, 1, SMALL, reading="measure")
-    training = Training(steps=500, batch=64, rate=1e-2)
-    found = mf.incontext.train(task, start, KEY, points=4, training=training)
-    curves = [mf.incontext.error_curve(m, task, KEY, points=4, prompts=500) for m in (start, found.model)]
-    assert np.isnan(curves[1].error[0])
-    assert curves[1].high[-1] < 0.5
-    assert curves[0].low[-1] > 0.8
-
-
 def test_methods_move_along_their_directions() -> None:
     weights, slope = (
         {"a": np.array([3.0, 0.0]), "b": np.array([[4.0]])},

@@ -73,11 +73,17 @@ def structure(model: InContextModel) -> Logits:
         norm(A + transposed) / 2,
         norm(A - transposed) / 2,
         singular[..., 0],
-        (singular**2).sum(axis=2) / singular[..., 0] ** 2,
+        _stable_rank(singular),
         np.linalg.eigvals(A),
         of_values[..., 0],
-        (of_values**2).sum(axis=2) / of_values[..., 0] ** 2,
+        _stable_rank(of_values),
     )
+
+
+def _stable_rank(singular: np.ndarray) -> np.ndarray:
+    """Σ s²/max s², and 0 for the zero matrix."""
+    top = singular[..., 0] ** 2
+    return (singular**2).sum(axis=-1) / np.where(top > 0, top, 1)
 
 
 def observables(
@@ -115,7 +121,7 @@ def observables(
     steep = {}
     if steepness:
         slopes = np.asarray(_slopes(model, prompts.x, prompts.y), float)
-        steep["lipschitz"] = np.linalg.norm(slopes, ord=2, axis=(1, 2)).max()
+        steep["lipschitz"] = np.asarray(np.linalg.norm(slopes, ord=2, axis=(1, 2)).max())
     return steep | {
         "error": error,
         "sparsity": median((1 / (ordered**2).sum(axis=-1) / visible)[..., late]),

@@ -41,7 +41,8 @@ class Folder(NamedTuple):
         """
         path = Path(path)
         digest = hashlib.sha256()
-        for leaf in map(_plain, arrays):
+        # functions are no arrays, and their addresses differ from process to process: `about` has their names
+        for leaf in (_plain(leaf) for leaf in arrays if hasattr(leaf, "dtype")):
             digest.update(f"{leaf.dtype}{leaf.shape}".encode() + np.ascontiguousarray(leaf).tobytes())
         about = {"format": FORMAT, **about, "data": digest.hexdigest()}
         text = json.dumps(about, indent=1)
