@@ -116,5 +116,5 @@ def train_reader(
     folder = None if save is None else Folder.at(save, about, [key, *jax.tree.leaves((world, model))])
     run = trained(model, DocumentLoss(world, training.batch), training, prng_key(key), folder=folder, last=False)
     if run.failed:
-        raise not_finite(run, folder)
+        raise not_finite(run, None)
     return run.weights

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import equinox as eqx
@@ -183,10 +182,10 @@ def train(
         prompts = task.sample(jax.random.fold_in(prng_key(key), 2**31 - 1), 64, points, dtype=model.read_in.dtype)
         observer = Observer(lambda weights: observables(weights, prompts, task), positive_int(watch, "watch"))
     run = trained(model, objective, training, prng_key(key), folder=folder, observer=observer, last=False)
+    if folder is not None:
+        write_model(folder.path, run.good if run.failed else run.weights)
     if run.failed:
         raise not_finite(run, folder)
-    if folder is not None:
-        write_model(Path(folder.path), run.weights)
     return Trained(run.weights, run.losses, run.records)
 
 

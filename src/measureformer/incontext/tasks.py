@@ -226,7 +226,7 @@ class _Scaled(eqx.Module):
         return self.factor.astype(x.dtype) * (x if self.of is None else self.of(key, x))
 
 
-def shifted(task: Task) -> dict[str, Task]:
+def shifted(task: Any) -> dict[str, Task]:
     """The task with prompts unlike those of training, as they are used to ask what a model has learned.
 
     Inputs on a skewed ellipsoid, a random half subspace, a random orthant; the question orthogonal to the examples, or

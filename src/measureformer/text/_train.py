@@ -87,11 +87,11 @@ def train(
         observer = Observer(look, positive_int(watch, "watch"))
     objective = CorpusLoss(jnp.asarray(seen), training.batch)
     run = trained(start, objective, training, of_data, folder=folder, observer=observer, last=False)
-    if run.failed:
-        raise not_finite(run, folder)
-    found = saved.TextModel(run.weights, tools)
+    found = saved.TextModel(run.good if run.failed else run.weights, tools)
     if folder is not None:
         saved.save(found, folder.path)
+    if run.failed:
+        raise not_finite(run, folder)
     trigram = ngram(seen, tools.size).perplexity(unseen)
     return TextTrained(found, run.losses, run.records, perplexity(found.model, unseen), trigram)
 

@@ -63,10 +63,18 @@ def _run(key: Any, config: Config) -> Outcome:
         "error over that of predicting 0",
         (
             Series("least squares, noisy labels", floats(k), floats(errors["noisy"].mean(axis=0)[1:])),
-            Series("least squares", floats(k[: config.dim]), floats(errors["clean"].mean(axis=0)[1 : config.dim + 1])),
+            Series(
+                "least squares, no noise",
+                floats(k[: config.dim - 1]),
+                floats(errors["clean"].mean(axis=0)[1 : config.dim]),
+            ),
             Series("averaging", floats(k), floats(errors["averaging"].mean(axis=0)[1:])),
-            Series("closed form", floats(k[near & (k < config.dim)]), floats(law[near & (k < config.dim)]), "dashed"),
-            Series("", floats(k[near & (k > config.dim)]), floats(law[near & (k > config.dim)]), "dashed"),
+            Series(
+                "closed form, k < d", floats(k[near & (k < config.dim)]), floats(law[near & (k < config.dim)]), "dashed"
+            ),
+            Series(
+                "closed form, k > d", floats(k[near & (k > config.dim)]), floats(law[near & (k > config.dim)]), "dashed"
+            ),
         ),
         yscale="log",
         caption=f"d = {config.dim}, {config.prompts} prompts, noise {config.noise:g}; the peak is at k = d.",
