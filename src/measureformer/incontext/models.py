@@ -33,6 +33,7 @@ Reading = Literal["sequence", "measure"]
 Norm = Literal["layer", "none"]
 EPS = 1e-5
 """Of LayerNorm."""
+EVERY = slice(None)
 
 
 @dataclass(frozen=True)
@@ -117,26 +118,32 @@ def normed(h: Array, norm: Array) -> Array:
     return norm[0] * centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + EPS) + norm[1]
 
 
-def through(blocks: Blocks, h: Array, log_weights: Array, a: Architecture) -> Array:
-    """Tokens h (b, n, d) through all blocks. `log_weights` (b, n, n) or (n, n): what key j weighs for query i, −inf
-    where it is not seen."""
+def through(blocks: Blocks, h: Array, log_weights: Array, a: Architecture, read: slice = EVERY) -> Array:
+    """Tokens h (b, n, d) through all blocks; what comes out are those that are `read`, and the last block computes no
+    others. `log_weights` (b, n, n) or (n, n): what key j weighs for query i, −inf where it is not seen."""
     mask = log_weights if log_weights.ndim == 2 else log_weights[:, None]
     for i in range(a.layers):
         block = jax.tree.map(lambda leaf, i=i: leaf[i], blocks)
-        h = h + a.branch * attended(block, h, mask, a)[0]
+        rows = read if i == a.layers - 1 else EVERY
+        h = h[:, rows] + a.branch * attended(block, h, mask, a, rows)[0]
         inner = jax.nn.gelu((normed(h, block.norm_2) if a.norm == "layer" else h) @ block.up + block.up_bias)
         h = h + a.branch * (inner @ block.down + block.down_bias)
     return h
 
 
-def attended(block: Blocks, h: Array, mask: Array, a: Architecture) -> tuple[Array, Array]:
-    """What the attention of one block adds, and its weights (b, h, n, n)."""
-    seen = normed(h, block.norm_1) if a.norm == "layer" else h
-    q, k, v = (_heads(part, a) for part in jnp.split(seen @ block.qkv + block.qkv_bias, 3, axis=-1))
-    logits = jnp.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(a.width // a.heads) + mask
+def attended(block: Blocks, h: Array, mask: Array, a: Architecture, rows: slice = EVERY) -> tuple[Array, Array]:
+    """What the attention of one block adds to the tokens in `rows`, and its weights (b, h, m, n)."""
+    D, seen = a.width, normed(h, block.norm_1) if a.norm == "layer" else h
+    if rows == EVERY:
+        q, k, v = jnp.split(seen @ block.qkv + block.qkv_bias, 3, axis=-1)
+    else:
+        q = seen[:, rows] @ block.qkv[:, :D] + block.qkv_bias[:D]
+        k, v = jnp.split(seen @ block.qkv[:, D:] + block.qkv_bias[D:], 2, axis=-1)
+    q, k, v = (_heads(part, a) for part in (q, k, v))
+    logits = jnp.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(D // a.heads) + mask[..., rows, :]
     weights = jax.nn.softmax(logits, axis=-1)
-    values = jnp.einsum("bhij,bhjk->bhik", weights, v).transpose(0, 2, 1, 3).reshape(h.shape)
-    return values @ block.out + block.out_bias, weights
+    values = jnp.einsum("bhij,bhjk->bhik", weights, v).transpose(0, 2, 1, 3)
+    return values.reshape(h.shape[0], -1, D) @ block.out + block.out_bias, weights
 
 
 def _heads(rows: Array, a: Architecture) -> Array:
@@ -229,7 +236,7 @@ class InContextModel(eqx.Module):
         Before the first example there is no measure; there the prediction is 0. Pure JAX.
         """
         if self.reading == "sequence":
-            return self.scores(sequence_tokens(x, y))[:, ::2]
+            return self.scores(sequence_tokens(x, y), read=slice(None, None, 2))
         seen = jnp.arange(x.shape[1])
         first = jnp.moveaxis(jax.vmap(lambda k: self._after(x, y, x, k, k))(seen[1:]), 0, 1)
         return jnp.concatenate([jnp.zeros_like(first[:, :1]), first], axis=1)
@@ -257,17 +264,17 @@ class InContextModel(eqx.Module):
         n, m = x.shape[1], queries.shape[1]
         passive = jnp.full((x.shape[0], m), -jnp.inf, x.dtype)  # questions are seen by nobody
         mask = jnp.concatenate([log_weights, passive], axis=1)[:, None, :]
-        return self.scores(tokens, jnp.broadcast_to(mask, (x.shape[0], n + m, n + m)))[:, n:]
+        return self.scores(tokens, jnp.broadcast_to(mask, (x.shape[0], n + m, n + m)), read=slice(n, None))
 
     def embedded(self, tokens: Array) -> Array:
         """Tokens (b, n, e) after the read-in and the positions."""
         h = tokens @ self.read_in + self.read_in_bias
         return h if self.positions is None else h + self.positions[: tokens.shape[1]]
 
-    def scores(self, tokens: Array, log_weights: Array | None = None) -> Float[Array, "b n"]:
-        """The read-out at every token."""
+    def scores(self, tokens: Array, log_weights: Array | None = None, read: slice = EVERY) -> Float[Array, "b m"]:
+        """The read-out at the tokens that are read, all of them unless told otherwise."""
         mask = causal_mask(tokens.shape[1], tokens.dtype) if log_weights is None else log_weights
-        h = through(self.blocks, self.embedded(tokens), mask, self.architecture)
+        h = through(self.blocks, self.embedded(tokens), mask, self.architecture, read)
         h = normed(h, self.final_norm) if self.architecture.norm == "layer" else h
         return (h @ self.read_out + self.read_out_bias)[..., 0]
 

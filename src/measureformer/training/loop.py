@@ -163,6 +163,8 @@ def trained(
     run.losses = run.losses[: int(run.state.done)]
     with bar("training", settings.steps) as show:
         _advance(run, objective, settings, key, show=show, saver=_Saver(folder), observer=observer, last=last)
+    # a file has them in the order of their names
+    run.records = dict(sorted(run.records.items()))
     return run
 
 
