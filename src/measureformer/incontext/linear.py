@@ -253,14 +253,15 @@ class LinearLoss(eqx.Module):
     root: Float[Any, "d d"]
     examples: int = eqx.field(static=True)
     batch: int = eqx.field(static=True)
-    shuffled: bool = eqx.field(static=True, default=False)
+    shuffled: Any = False
 
+    @eqx.filter_jit
     def prompts(self, key: Any, batch: int) -> tuple[Array, Array, Array, Array]:
         of_x, of_w = jax.random.split(key)
         d = self.root.shape[0]
         x = jax.random.normal(of_x, (batch, self.examples + 1, d)) @ self.root
         y = jnp.einsum("bnd,bd->bn", x, jax.random.normal(of_w, (batch, d)))
-        seen = jnp.roll(y[:, :-1], 1, axis=1) if self.shuffled else y[:, :-1]
+        seen = jnp.where(self.shuffled, jnp.roll(y[:, :-1], 1, axis=1), y[:, :-1])
         return x[:, :-1], seen, x[:, -1], y[:, -1]
 
     def __call__(self, model: LinearModel, key: Any, step: Any) -> Array:
@@ -304,7 +305,9 @@ def train(
             do="Change one.",
         )
     root = jnp.asarray(np.linalg.cholesky(Lam).T)
-    run = trained(model, LinearLoss(root, examples, training.batch, shuffled), training, prng_key(key), last=False)
+    run = trained(
+        model, LinearLoss(root, examples, training.batch, np.asarray(shuffled)), training, prng_key(key), last=False
+    )
     if run.failed:
         raise not_finite(run, None)
     return LinearTrained(run.weights, run.losses)
