@@ -42,6 +42,8 @@ bench: ## time it against others, write tables of ratios to benchmarks/results; 
 	@$(PY) benchmarks/implicit_bias.py
 	@$(PY) benchmarks/sequences.py
 	@$(PY) benchmarks/universality.py
+	@$(PY) benchmarks/incontext.py
+	@$(PY) benchmarks/optimizers.py
 	@$(PY) -m pytest -q benchmarks --benchmark-only $(ARGS)
 
 docs: setup ## build the documentation into site/

@@ -28,5 +28,10 @@ _LIBRARY_REFUSES = {
     Literal["bottom", "top", "left", "right"]: object,
     Literal["practical", "certified"]: object,
     Literal["relu", "quadratic"]: object,
+    Literal["layer", "none"]: object,
+    Literal["sequence", "measure"]: object,
+    Literal["square", "logistic"]: object,
+    Literal["adam", "sgd", "momentum", "normalized", "sign"]: object,
+    Literal["characters", "byte pairs"]: object,
 }
 function = beartype(conf=BeartypeConf(hint_overrides=FrozenDict(_LIBRARY_REFUSES)))

@@ -17,14 +17,16 @@ ORDER = (
     ("errors",),
     ("result", "refs", "files", "progress", "launcher"),
     ("numerics",),
-    ("distributed",),
+    ("distributed", "training"),
     ("measures", "attention"),
     ("maps", "transport"),
     ("regularity",),
     ("flows", "structure", "memory"),
     ("universality", "implicit_bias", "incontext"),
+    ("text",),
     ("lens", "_claims"),
     ("report",),
+    ("commands",),
     ("cli", "explore"),
 )
 LEVEL = {folder: level for level, folders in enumerate(ORDER) for folder in folders}

@@ -89,16 +89,18 @@ _HOMES = {
     "refs": ["cite"],
     "errors": ["MeasureformerError"],
 }
-_NAMESPACES = ("flows", "implicit_bias", "memory", "regularity", "structure", "universality")
+_NAMESPACES = ("flows", "implicit_bias", "incontext", "memory", "regularity", "structure", "text", "universality")
 """Folders that are public as a whole: `mf.regularity.ball`."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
     import measureformer.flows as flows  # noqa: F401
     import measureformer.implicit_bias as implicit_bias  # noqa: F401
+    import measureformer.incontext as incontext  # noqa: F401
     import measureformer.memory as memory  # noqa: F401
     import measureformer.regularity as regularity  # noqa: F401
     import measureformer.structure as structure  # noqa: F401
+    import measureformer.text as text  # noqa: F401
     import measureformer.universality as universality  # noqa: F401
     from measureformer._claims import Claim as Claim
     from measureformer._claims import check as check

@@ -1,4 +1,4 @@
-"""The command line: list claims, check some, write the atlas, recall pictures.
+"""The command line: list claims, check some, write the atlas, recall pictures; train models (in `commands`).
 
 Only Typer is imported here; JAX, Rich and the report are loaded by the commands that need them, so that help is quick.
 On a terminal there are colours and a progress bar, elsewhere plain lines.
@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from measureformer import __version__
+from measureformer.commands import icl, text
 from measureformer.errors import ClaimRunError, MeasureformerError
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(icl.app, name="icl")
+app.add_typer(text.app, name="text")
 
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 Quick = Annotated[bool, typer.Option("--quick/--full", help="Small sizes that take seconds, or the real ones.")]

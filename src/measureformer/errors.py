@@ -100,7 +100,7 @@ class StepLimitError(FlowError):
 
 
 class TrainingError(FlowError):
-    """The loss of a flow in training stopped being finite; `last` are the last layers with a finite one."""
+    """The loss stopped being finite in training; `last` are the last weights with a finite one."""
 
 
 class BoxError(FlowError):
@@ -228,6 +228,14 @@ class OutputError(MeasureformerError, OSError):
 
 class SavedRunError(MeasureformerError, ValueError):
     """A folder holds no saved run, a damaged one, or another than the one that is to go on."""
+
+
+class TextError(MeasureformerError, ValueError):
+    """A text that is empty, too short, not UTF-8, or holds characters that a model does not know."""
+
+
+class DependencyError(MeasureformerError, ImportError):
+    """A library that an optional part needs is not installed."""
 
 
 class MeshError(MeasureformerError, ValueError):

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from measureformer.errors import DtypeError, TrainingError
-from measureformer.flows._training import GRADIENT_VANISHED, LOSS_REACHED, NOT_FINITE, RUNNING, Problem, Training
-from measureformer.flows.fit import Folder, started, trained
+from measureformer.flows._training import Problem, Training
 from measureformer.maps.transformer import Transformer
 from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
-from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.random import generator
-from measureformer.progress import bar
+from measureformer.training.folder import Folder
+from measureformer.training.loop import trained
 from measureformer.universality._contexts import Contexts, answers, drawn
 from measureformer.universality._fit import Search, sizes_of
 from measureformer.universality.compiled import Layers, Weights, as_transformer, values
@@ -138,19 +138,19 @@ def train(
         np.full(contexts.x.shape[:2], 1 / (contexts.count * search.queries)),
     )
     start = architecture.random(rng, domain.dim, goals.shape[-1])
-    sizes = {"contexts": contexts.count, "dim": domain.dim, **{f"net {k}": v for k, v in asdict(architecture).items()}}
-    folder = None if save is None else Folder.at(Path(save), problem, start, training, sizes)
-    state = started(jax.tree.map(jnp.asarray, start), training)
-    losses = np.zeros(0)
-    if folder is not None:
-        state, losses = folder.read(state)
-    with bar("training", training.steps) as show:
-        state, losses = trained(state, losses, problem, training, show, folder, loss)
-    weights = _unscaled(state.good, middle, spread)
+    about = {
+        "contexts": contexts.count,
+        "dim": domain.dim,
+        "architecture": asdict(architecture),
+        "training": asdict(training),
+    }
+    folder = None if save is None else Folder.at(save, about, [*problem, *jax.tree.leaves(start)])
+    run = trained(start, SquaredError(problem), training, prng_key(key), folder=folder)
+    weights = _unscaled(run.good, middle, spread)
     net = as_transformer(weights, jax.nn.gelu, (architecture.width,) * architecture.layers)
-    if int(state.code) == NOT_FINITE:
+    if run.failed:
         raise TrainingError(
-            got=f"a loss that is not finite after {int(state.done)} steps",
+            got=f"a loss that is not finite after {run.done} steps",
             need="finite losses",
             do="Take a smaller rate; `error.last` holds the last transformer with a finite loss.",
             last=net,
@@ -159,8 +159,8 @@ def train(
     return Trained(
         transformer=net,
         parameters=architecture.parameters(domain.dim, goals.shape[-1]),
-        losses=losses,
-        stopped={LOSS_REACHED: "loss", GRADIENT_VANISHED: "gradient", RUNNING: "steps"}[int(state.code)],
+        losses=run.losses,
+        stopped=run.stopped,
         training_sup=float(errors[0].max()),
         held_out=float(errors[1].max()),
         held_out_rms=float(np.sqrt((errors[1] ** 2).mean())),
@@ -168,14 +168,17 @@ def train(
     )
 
 
-def loss(weights: Weights, problem: Problem, training: Training) -> Array:
-    """Mean square error."""
+class SquaredError(eqx.Module):
+    """The mean square error as an objective of the loop that trains: all data are seen in each update."""
 
-    def one(points: Array, log_weights: Array, x: Array, y: Array, shares: Array) -> Array:
-        found = values(weights, jax.nn.gelu, Discrete(points, log_weights), x, None)
-        return jnp.sum(shares * jnp.sum((found - y) ** 2, axis=1))
+    problem: Problem
 
-    return jnp.sum(jax.vmap(one)(*problem))
+    def __call__(self, weights: Weights, key: Any, step: Any) -> Array:
+        def one(points: Array, log_weights: Array, x: Array, y: Array, shares: Array) -> Array:
+            found = values(weights, jax.nn.gelu, Discrete(points, log_weights), x, None)
+            return jnp.sum(shares * jnp.sum((found - y) ** 2, axis=1))
+
+        return jnp.sum(jax.vmap(one)(*self.problem))
 
 
 def _unscaled(weights: Weights, middle: np.ndarray, spread: float) -> Weights:
