@@ -190,10 +190,6 @@ class ImageError(MeasureformerError, ValueError):
     """A file that is not a picture, a damaged or huge one, or pictures that do not go together."""
 
 
-class MissingPackageError(MeasureformerError, ImportError):
-    """An optional package that is not installed."""
-
-
 class PlanError(MeasureformerError, ValueError):
     """A plan was used for points that have left its cells."""
 

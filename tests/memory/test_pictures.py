@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 import measureformer as mf
 from measureformer.cli import app
-from measureformer.errors import ImageError, MissingPackageError, OptionError
+from measureformer.errors import ImageError, OptionError
 
 M = mf.memory
 pytestmark = pytest.mark.usefixtures("light_compilation")
@@ -90,11 +90,6 @@ class TestReading:
             M.read_images(tmp_path)
         with pytest.raises(OptionError, match="size"):
             M.read_images(tmp_path, size=(0, 3))
-
-    def test_digits_without_their_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
-        with pytest.raises(MissingPackageError, match=r"measureformer\[digits\]"):
-            M.digits()
 
 
 class TestDamage:

@@ -11,7 +11,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from measureformer.errors import DtypeError, ImageError, MissingPackageError, OptionError, ShapeError
+from measureformer.errors import DtypeError, ImageError, OptionError, ShapeError
 from measureformer.numerics.arrays import finite, floats, host
 from measureformer.numerics.random import generator
 from measureformer.progress import bar
@@ -55,17 +55,12 @@ def digits() -> tuple[Float[np.ndarray, "n 8 8"], np.ndarray]:
     """The 1797 handwritten digits of scikit-learn as pictures with values in [−1, 1], and their labels.
 
     >>> import measureformer as mf
-    >>> callable(mf.memory.digits)
-    True
+    >>> images, labels = mf.memory.digits()
+    >>> images.shape, labels[:3].tolist()
+    ((1797, 8, 8), [0, 1, 2])
     """
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise MissingPackageError(
-            got="no scikit-learn in this environment",
-            need="the package that holds the digits",
-            do="Install it with: pip install measureformer[digits]",
-        ) from None
+    from sklearn.datasets import load_digits
+
     data: Any = load_digits()
     return data.images / 8 - 1, data.target
 
