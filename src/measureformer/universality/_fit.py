@@ -23,9 +23,9 @@ from measureformer.universality.compiled import Compiled
 
 PLAYERS = 32
 """Measures that the adversary changes at the same time."""
-POOL, LESSONS = 3, 8
+POOL, LESSONS = 5, 8
 """So many times more measures are looked at after the pursuit, and how often the worst ones are counted once more."""
-FIRST, LARGE = 30, 100.0
+FIRST, LARGE = 30, 20.0
 """Terms that tell the size of the penalty, and the size of coefficients, in units of the target, that it expects."""
 CHECKPOINTS = (1, 3, 10, 30, 100, 300, 1000, 3000)
 
@@ -36,7 +36,7 @@ class Search:
 
     The dictionary holds `candidates` random monomials of at most `degree` blocks, drawn from `blocks` random blocks
     whose logits are up to `sharpness`. Coefficients are fitted on `contexts` measures of at most `atoms` atoms, with
-    `queries` queries each, and on three times as many more, the worst of which count more. Errors are then looked for
+    `queries` queries each, and on five times as many more, the worst of which count more. Errors are then looked for
     on other measures, of up to 4·atoms atoms.
 
     >>> import measureformer as mf
