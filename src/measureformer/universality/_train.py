@@ -135,11 +135,11 @@ def train(
         contexts.log_weights,
         contexts.x,
         (goals - middle) / spread,
-        np.full(contexts.x.shape[:2], 1 / (contexts.count * search.queries)),
+        np.full(contexts.x.shape[:2], 1 / (contexts.size * search.queries)),
     )
     start = architecture.random(rng, domain.dim, goals.shape[-1])
     about = {
-        "contexts": contexts.count,
+        "contexts": contexts.size,
         "dim": domain.dim,
         "architecture": asdict(architecture),
         "training": asdict(training),

@@ -42,8 +42,8 @@ class Layers(NamedTuple):
 def blank(dim: int, components: int) -> Layers:
     """A layer of a compiled network that does nothing, and has no hidden units."""
     size = dim + 3 * components
-    heads = [np.zeros((components, *shape)) for shape in ((dim, size), (dim, size), (1, size), (size, 1))]
-    return Layers(*heads, np.zeros((0, size)), np.zeros(0), np.zeros((size, 0)), np.zeros(size))
+    Q, K, V, W = (np.zeros((components, *shape)) for shape in ((dim, size), (dim, size), (1, size), (size, 1)))
+    return Layers(Q, K, V, W, np.zeros((0, size)), np.zeros(0), np.zeros((size, 0)), np.zeros(size))
 
 
 def stacked(layers: Sequence[Layers], like: Layers) -> Layers:
@@ -250,7 +250,8 @@ def as_transformer(weights: Weights, activation: Activation, widths: tuple[int, 
     for layer, width in enumerate(widths):
         Q, K, V, W, W1, b1, W2, b2 = (leaf[layer] for leaf in leaves)
         perceptron = MLP(W1[:width], b1[:width], W2[:, :width], b2, activation=activation, skip=True)
-        blocks.append(perceptron @ Residual(Attention(Q, K, V, W)))
+        heads: list[Any] = [Q, K, V, W]
+        blocks.append(perceptron @ Residual(Attention(*heads)))
     embed, readout = np.asarray(weights.embed), np.asarray(weights.readout)
     return Transformer(Linear(embed[:, :-1], embed[:, -1]), *blocks, Linear(readout[:, :-1], readout[:, -1]))
 
