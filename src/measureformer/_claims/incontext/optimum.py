@@ -19,9 +19,9 @@ from measureformer.result import Check, Figure, Outcome, Series
 class Config:
     dim: int = 3
     examples: int = 8
-    steps: int = 1200
-    batch: int = 256
-    tasks: int = 20_000
+    steps: int = 500
+    batch: int = 128
+    tasks: int = 5000
     within: float = 0.02
     """Of the loss above the optimum, as a share."""
 
