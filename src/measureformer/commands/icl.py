@@ -40,7 +40,7 @@ def train(
     from measureformer.incontext import Architecture, InContextModel, Training
     from measureformer.incontext import train as trained
 
-    chosen = _chosen(preset, PRESETS, "preset")
+    chosen, law = _chosen(preset, PRESETS, "preset"), _task(task, dim)
     count, batch, rate = chosen if steps is None else (steps, *chosen[1:])
     with_positions = points if reading == "sequence" else None
     model: Any = InContextModel.random(
@@ -53,7 +53,7 @@ def train(
     typer.echo(f"{model.parameters} parameters, {count} steps of {batch} prompts")
     settings = Training(steps=count, batch=batch, rate=rate)
     key = jax.random.key(seed + 1)
-    found = trained(_task(task, dim), model, key, points=points, training=settings, watch=watch, save=save)
+    found = trained(law, model, key, points=points, training=settings, watch=watch, save=save)
     typer.echo(f"loss {found.losses[0]:.3g} at first, {found.losses[-100:].mean():.3g} at the end")
     typer.echo(f"Next: measureformer icl evaluate {save} --task {task}")
 
