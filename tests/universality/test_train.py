@@ -11,7 +11,7 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.flows import fit as flow_fit
+from measureformer.training import loop
 from measureformer.universality import Architecture, Search
 
 LINE = mf.Box([-1.0], [1.0])
@@ -52,7 +52,7 @@ def test_training_lowers_the_error_on_measures_not_seen(whole: mf.universality.T
 def test_an_interrupted_training_ends_with_the_same_bits(
     whole: mf.universality.Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chunk, calls = flow_fit._chunk, []
+    chunk, calls = loop._chunk, []
 
     def interrupted(*arguments: Any) -> Any:
         calls.append(1)
@@ -60,7 +60,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(
             raise KeyboardInterrupt
         return chunk(*arguments)
 
-    monkeypatch.setattr(flow_fit, "_chunk", interrupted)
+    monkeypatch.setattr(loop, "_chunk", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path)
     monkeypatch.undo()

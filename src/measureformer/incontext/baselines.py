@@ -218,7 +218,7 @@ def _trained_networks(key: Any, x: Array, y: Array, queries: Array, width: int, 
 # --- closed forms ----------------------------------------------------------------------------------------------------
 
 
-def least_squares_error(dim: int, examples: Any, *, noise: float = 0.0) -> Float[np.ndarray, " k"]:
+def least_squares_error(dim: int, examples: Any, *, noise: float = 0.0) -> Any:
     """The normalised error of (minimum-norm) least squares after k examples; infinite next to k = d if there is noise.
 
     Statement   σ = 0: 1 − k/d for k ≤ d, 0 after.  σ > 0: 1 − k/d + σ²k/(d(d−k−1)) for k < d−1, σ²/(d(k−d−1))·d for
@@ -242,7 +242,7 @@ def least_squares_error(dim: int, examples: Any, *, noise: float = 0.0) -> Float
     return bias + variance
 
 
-def averaging_error(dim: int, examples: Any) -> Float[np.ndarray, " k"]:
+def averaging_error(dim: int, examples: Any) -> Any:
     """The normalised error of `averaging` for standard normal inputs and weights, (d + 1)/k.
 
     Ref         garg2022.

@@ -15,7 +15,7 @@ from measureformer.attention.grid.planner import plan_of_shape
 from measureformer.result import Check, Figure, Outcome, Series
 
 CELLS, NODES = (2,), (22,)
-RADII = {"large radius: interpolation decides": (3.6, 4.2), "small radius: rounding decides": (0.3, 1.5)}
+RADII = {"large radius: interpolation decides": (2.9, 3.2), "small radius: rounding decides": (0.3, 1.5)}
 
 
 @dataclass(frozen=True)

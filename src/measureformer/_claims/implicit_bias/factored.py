@@ -28,7 +28,7 @@ def _cosines(key: Any, config: Config, *, product: bool) -> tuple[list[Run], np.
     longest = max(runs, key=lambda run: len(run.steps))
     found = [
         [
-            [1 - misalignment(run.W[run.at(step)], svm.W) for step in longest.steps]
+            [1 - misalignment(run.W[run.at(int(step))], svm.W) for step in longest.steps]
             for run in runs
             for svm in [run.svm(norm)]
         ]

@@ -37,22 +37,20 @@ def _away(key: Any, config: Config, names: tuple[str, ...]) -> dict[str, tuple[n
 
 
 def _outcome(found: dict[str, tuple[np.ndarray, np.ndarray]], figure: Figure | None = None) -> Outcome:
-    checks: list[Check] = []
-    for name, (steps, away) in found.items():
+    last, growth, slopes = [], [], []
+    for steps, away in found.values():
         late = steps >= 100
         k, rest = steps[late], away[late]
         bounded = rest * k / np.log(k) ** 2
-        slope = float(np.polyfit(np.log(k), np.log(rest), 1)[0])
-        checks += [
-            Check(f"{name}: steps", float(steps[-1]), low=1e4),
-            Check(
-                f"{name}: largest (1 − cos) k/log² k over that at k = 100",
-                float((bounded / bounded[0]).max()),
-                high=1.05,
-            ),
-            Check(f"{name}: exponent of k", slope, high=-0.9),
-        ]
-    return Outcome(tuple(checks), figure)
+        last.append(float(steps[-1]))
+        growth.append(float((bounded / bounded[0]).max()))
+        slopes.append(float(np.polyfit(np.log(k), np.log(rest), 1)[0]))
+    checks = (
+        Check("steps, the fewest of the methods", min(last), low=1e4),
+        Check("largest (1 − cos) k/log² k over that at k = 100, worst method", max(growth), high=1.05),
+        Check("exponent of k, worst method", max(slopes), high=-0.9),
+    )
+    return Outcome(checks, figure)
 
 
 def _run(key: Any, config: Config) -> Outcome:

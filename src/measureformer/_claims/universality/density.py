@@ -18,8 +18,8 @@ from measureformer.universality import Fit, Search, fit, softmin_distance
 class Config:
     terms: int = 100
     blocks: int = 120
-    candidates: int = 600
-    contexts: int = 250
+    candidates: int = 1200
+    contexts: int = 600
     rounds: int = 8
     temperature: float = 0.5
 
