@@ -53,7 +53,7 @@ def retrieval(
     >>> found = mf.incontext.retrieval(
     ...     world.smoothed(0.05), world, jax.random.key(1), examples=[0, 4], lengths=[5], prompts=40
     ... )
-    >>> found.posterior[0, 1] > found.posterior[0, 0], found.accuracy[0, 1] > 0.9
+    >>> bool(found.posterior[0, 1] > found.posterior[0, 0]), bool(found.accuracy[0, 1] > 0.9)
     (True, True)
     """
     prompts = positive_int(prompts, "prompts")

@@ -160,8 +160,8 @@ def fit(target: Any, domain: Any, key: Any, *, tol: Any = 1e-3, search: Search |
 
     >>> import jax, numpy as np, measureformer as mf
     >>> target = lambda mu, x: x[:, 0] * np.tanh(np.asarray(mu.mean())[0])           # any Python function
-    >>> search = mf.universality.Search(terms=30, blocks=60, candidates=300, contexts=60)
-    >>> found = mf.universality.fit(target, mf.Box([-1.0], [1.0]), jax.random.key(0), tol=0.02, search=search)
+    >>> search = mf.universality.Search(terms=30, blocks=60, candidates=300, contexts=400)
+    >>> found = mf.universality.fit(target, mf.Box([-1.0], [1.0]), jax.random.key(0), tol=0.1, search=search)
     >>> found.verdict, found.compile(tol=0.02).census.token_dim
     ('reached', 4)
     """

@@ -60,7 +60,7 @@ def moments(first: Callable[[np.ndarray], Any], order: int, *, reach: float = 1.
 
     >>> import numpy as np, measureformer as mf
     >>> found = mf.universality.moments(lambda b: np.tanh(b), 4)             # the measure (δ_{-1} + δ_1)/2
-    >>> found.values.round(9).tolist()
+    >>> (found.values.round(9) + 0.0).tolist()
     [1.0, 0.0, 1.0, 0.0, 1.0]
     """
     order = positive_int(order, "order")

@@ -61,6 +61,10 @@ def selective_shifts(grid: Grid, scale: int | None = None) -> tuple[Shift, ...]:
     Proof       a shifted id is at least K and so beyond the sweep: each token moves once, in the order of ids. The
                 largest id determines the context (`Grid.unpack` reads its digits), and the shift gives it to all.
     Ref         yun2020, Lemma 6.
+
+    >>> from measureformer.universality.yun import Grid, selective_shifts
+    >>> [layer.tag for layer in selective_shifts(Grid(1, 2, 4))]
+    ['sweep', 'sweep', 'sweep', 'sweep', 'global shift']
     """
     K, u, D = grid.base, grid.u, grid.cells
     scale = K if scale is None else scale
@@ -72,7 +76,14 @@ def selective_shifts(grid: Grid, scale: int | None = None) -> tuple[Shift, ...]:
 
 
 def assembled(function: SequenceFunction, grid: Grid, shifts: tuple[Shift, ...], ramp: Any) -> Construction:
-    """The whole network around given attention layers."""
+    """The whole network around given attention layers.
+
+    >>> from measureformer.universality.yun import Grid, SequenceFunction, assembled, selective_shifts
+    >>> grid = Grid(1, 2, 4)
+    >>> net = assembled(SequenceFunction(lambda X: X, 1, 2), grid, selective_shifts(grid), 1e-3)
+    >>> net.run([[[0.3], [0.6]]], "hard").tolist()
+    [[[0.375], [0.625]]]
+    """
     ramp = _ramp(ramp, grid)
     cells = grid.enumerate()
     states = grid.placed(cells)
@@ -126,6 +137,10 @@ def gain(grid: Grid, scale: int) -> float:
     """A factor of the logits, a power of two, after which softmax shares differ from 0 and 1 by less than rounding.
 
     Logits of different ids differ by δ²/2 or more, and what is off the maximum is multiplied by scale · range.
+
+    >>> from measureformer.universality.yun import Grid, gain
+    >>> gain(Grid(1, 2, 4), 1)
+    2048.0
     """
     digits = bits(grid.n) + bits(scale) + bits(grid.most) + 60
     return 2 * power_of_two_below(2.0 * grid.cells**2 * digits * math.log(2))
