@@ -90,5 +90,5 @@ claim = Claim(
     control=_control,
     control_statement="The separation is taken as the squared distance to the next pattern, which is twice as large.",
     quick=Config(),
-    full=Config(patterns=20_000, shown=1000),
+    full=Config(patterns=20_000, dim=128, shown=1000),
 )
