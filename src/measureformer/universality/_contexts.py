@@ -34,7 +34,7 @@ class Contexts(NamedTuple):
     """(k, m, d)"""
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         return len(self.points)
 
     def rows(self, index: Any) -> Contexts:
@@ -102,7 +102,7 @@ def answers(target: Any, contexts: Contexts) -> np.ndarray:
                 need="a function of a measure and of queries (m, d)",
                 do="Write def target(mu, x): … that returns one row for each query.",
             )
-        rows = [_called(target, contexts.measure(k), contexts.x[k]) for k in range(contexts.count)]
+        rows = [_called(target, contexts.measure(k), contexts.x[k]) for k in range(contexts.size)]
         if len({row.shape for row in rows}) > 1:
             raise ShapeError(
                 got=f"values of shapes {sorted({row.shape for row in rows})}", need="one shape", do="Return (m, e)."
@@ -121,10 +121,10 @@ def answers(target: Any, contexts: Contexts) -> np.ndarray:
 def _together(target: AbstractInContextMap, contexts: Contexts) -> np.ndarray:
     """Values of a map of the library, so many contexts at a time: any number of them is the same program."""
     found: list[np.ndarray] = []
-    for start in range(0, contexts.count, TOGETHER):
+    for start in range(0, contexts.size, TOGETHER):
         some = contexts.rows(slice(start, start + TOGETHER))
         padded = (pad_rows(leaf, TOGETHER) for leaf in some)
-        found.append(np.asarray(_evaluated(target, *padded))[: some.count])
+        found.append(np.asarray(_evaluated(target, *padded))[: some.size])
     return np.concatenate(found)
 
 

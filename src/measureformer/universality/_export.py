@@ -97,9 +97,9 @@ def _rebuilt(about: dict[str, str], found: dict[str, np.ndarray]) -> Compiled:
     layers: list[Layers] = []
     for number in range(sum(name.endswith(".q.weight") for name in found)):
         own = {key: found[f"layers.{number}.{key}"] for key in _KEYS}
-        heads = (own[f"{key}.weight"].reshape(components, -1, size) for key in "qkv")
+        Q, K, V = (own[f"{key}.weight"].reshape(components, -1, size) for key in "qkv")
         W = own["o.weight"].reshape(size, components, 1).transpose(1, 0, 2)
-        layer = Layers(*heads, W, own["up.weight"], own["up.bias"], own["down.weight"], own["down.bias"])
+        layer = Layers(Q, K, V, W, own["up.weight"], own["up.bias"], own["down.weight"], own["down.bias"])
         width = len(layer.b1)
         wanted = like._replace(W1=np.zeros((width, size)), b1=np.zeros(width), W2=np.zeros((size, width)))
         _same_shapes(layer, wanted)

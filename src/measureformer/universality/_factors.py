@@ -36,7 +36,7 @@ class Factors(NamedTuple):
         return self.b.shape[1]
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         return self.b.shape[0]
 
     def rows(self, index: Any) -> Factors:
@@ -56,7 +56,7 @@ class Factors(NamedTuple):
                 context = attend(a, mu.points, (mu.points @ block.v)[:, None], mu.log_weights, times=times).values[:, 0]
             return x @ block.u + context + block.c
 
-        return jax.lax.map(one, self, batch_size=min(TOGETHER, self.count))
+        return jax.lax.map(one, self, batch_size=min(TOGETHER, self.size))
 
 
 @jax.jit

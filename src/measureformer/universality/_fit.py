@@ -187,13 +187,13 @@ def fit(target: Any, domain: Any, key: Any, *, tol: Any = 1e-3, search: Search |
         everything = held_out.joined(hard)
         truth = np.concatenate([truths, answers(target, hard)])
         sizes = [k for k in CHECKPOINTS if k < terms] + [terms]
-        rows, errors = _rows(found, factors, sizes, everything, truth, held_out.count)
+        rows, errors = _rows(found, factors, sizes, everything, truth, held_out.size)
         show(4, "done")
     expression = polynomial_in(factors, *best)
     scale = float(np.abs(truths - truths.mean(axis=(0, 1))).max())
     k, m = np.unravel_index(int(errors.argmax()), errors.shape)
     worst = Contexts(everything.points[[k]], everything.log_weights[[k]], everything.x[[k]][:, [m]])
-    lengths = (best[0] < factors.count).sum(axis=1)
+    lengths = (best[0] < factors.size).sum(axis=1)
     return Fit(expression, domain, float(tol), tuple(rows), found.nested.errors, scale, worst, lengths)
 
 
@@ -304,12 +304,12 @@ def _directions(rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
 
 def _features(factors: Factors, products: np.ndarray, contexts: Contexts) -> np.ndarray:
     """Values of the monomials, (k·m, count)."""
-    used = np.unique(products[products < factors.count])
+    used = np.unique(products[products < factors.size])
     # a few sizes only, so that other blocks, or more of them, are the same program
     padded = pad_rows(np.append(used, 0), bucket(len(used) + 1))
     values = np.array(table(factors.rows(padded), *contexts)).reshape(-1, len(padded))[:, : len(used) + 1]
     values[:, -1] = 1.0
-    place = np.full(factors.count + 1, len(used))
+    place = np.full(factors.size + 1, len(used))
     place[used] = np.arange(len(used))
     out = np.ones((len(values), len(products)))
     for column in place[products].T:

@@ -112,7 +112,7 @@ def atoms_of_moments(values: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
         raise ShapeError(got=f"moments of shape {m.shape}", need=f"at least {2 * n} of them", do="n atoms need 2n.")
     finite(m, "moments")
     hankel, shifted = (scipy.linalg.hankel(m[s : s + n], m[s + n - 1 : s + 2 * n - 1]) for s in (0, 1))
-    places = np.sort(scipy.linalg.eigvals(shifted, hankel).real)
+    places = np.sort(np.asarray(scipy.linalg.eigvals(shifted, hankel)).real)
     weights = np.linalg.lstsq(np.vander(places, 2 * n, increasing=True).T, m[: 2 * n], rcond=None)[0]
     return places, weights
 

@@ -135,10 +135,10 @@ def train(
         contexts.log_weights,
         contexts.x,
         (goals - middle) / spread,
-        np.full(contexts.x.shape[:2], 1 / (contexts.count * search.queries)),
+        np.full(contexts.x.shape[:2], 1 / (contexts.size * search.queries)),
     )
     start = architecture.random(rng, domain.dim, goals.shape[-1])
-    sizes = {"contexts": contexts.count, "dim": domain.dim, **{f"net {k}": v for k, v in asdict(architecture).items()}}
+    sizes = {"contexts": contexts.size, "dim": domain.dim, **{f"net {k}": v for k, v in asdict(architecture).items()}}
     folder = None if save is None else Folder.at(Path(save), problem, start, training, sizes)
     state = started(jax.tree.map(jnp.asarray, start), training)
     losses = np.zeros(0)

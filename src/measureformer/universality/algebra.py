@@ -170,12 +170,12 @@ class Expression(AbstractExpression):
     @property
     def degree(self) -> int:
         """The largest number of blocks in a monomial."""
-        return int((np.asarray(self.index) < self.factors.count).sum(axis=1).max(initial=0))
+        return int((np.asarray(self.index) < self.factors.size).sum(axis=1).max(initial=0))
 
     def terms(self, component: int) -> list[tuple[float, list[int]]]:
         """The monomials of a component: coefficient and blocks, those with coefficient 0 left out."""
         weights = np.asarray(self.coefficients)[:, component]
-        index, count = np.asarray(self.index), self.factors.count
+        index, count = np.asarray(self.index), self.factors.size
         return [(float(weights[n]), [int(i) for i in index[n] if i < count]) for n in np.flatnonzero(weights)]
 
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
@@ -190,7 +190,7 @@ class Expression(AbstractExpression):
         return self
 
     def __str__(self) -> str:
-        parts = f"{self.monomials} monomials in {self.factors.count} blocks"
+        parts = f"{self.monomials} monomials in {self.factors.size} blocks"
         return f"Expression[{parts}, degree {self.degree}, R^{self.dim} to R^{self.coefficients.shape[1]}]"
 
 
@@ -275,15 +275,15 @@ def _joined(left: Expression, right: Expression) -> tuple[Factors, np.ndarray, n
     """Blocks of both, and the two tables of indices into them, with the constant 1 last."""
     factors = Factors(*(np.concatenate([a, b]) for a, b in zip(left.factors, right.factors, strict=True)))
     first, second = np.asarray(left.index), np.asarray(right.index)
-    first = np.where(first == left.factors.count, factors.count, first)
-    return factors, first, np.where(second == right.factors.count, factors.count, second + left.factors.count)
+    first = np.where(first == left.factors.size, factors.size, first)
+    return factors, first, np.where(second == right.factors.size, factors.size, second + left.factors.size)
 
 
 def _sum(left: Expression, right: Expression) -> Expression:
     factors, first, second = _joined(left, right)
     width = max(first.shape[1], second.shape[1])
     tables = [
-        np.pad(index, ((0, 0), (0, width - index.shape[1])), constant_values=factors.count) for index in (first, second)
+        np.pad(index, ((0, 0), (0, width - index.shape[1])), constant_values=factors.size) for index in (first, second)
     ]
     shape = (left.out_dim(0) if left.out_dim(0) > 1 else right.out_dim(0),)
     weights = [np.broadcast_to(e.coefficients, (e.monomials, *shape)) for e in (left, right)]
@@ -300,7 +300,7 @@ def _product(left: Expression, right: Expression) -> Expression:
 def _normal(factors: Factors, index: Any, coefficients: Any) -> Expression:
     """Equal blocks and equal monomials joined, unused blocks and empty columns left out."""
     index, coefficients = np.asarray(index), np.asarray(coefficients)
-    count = factors.count
+    count = factors.size
     kept = np.abs(coefficients).max(axis=1) > 0
     index, coefficients = (index[kept], coefficients[kept]) if kept.any() else (index[:1], coefficients[:1])
     used = np.unique(index[index < count])
