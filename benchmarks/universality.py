@@ -146,8 +146,8 @@ def report(data: dict[str, Any]) -> str:
         "",
         "## Largest errors on measures not seen, over the size of the target",
         "",
-        f"By the number of terms; every seed. The last column includes what an adversary found. Constants of the fit were "
-        f"chosen while looking at seeds 0 to {SEEDS - 1}, and not changed after the others had been seen.",
+        "By the number of terms; every seed. The last column includes what an adversary found. Constants of the fit "
+        f"were chosen while looking at seeds 0 to {SEEDS - 1}, and not changed after the others had been seen.",
         "",
         "| target | seed | 10 | 100 | all terms | searched |",
         "|---|---|---|---|---|---|",
