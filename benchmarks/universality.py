@@ -21,7 +21,8 @@ from measureformer.result import Figure, Series
 from measureformer.universality import Architecture, Search, error_curve, fit, fit_map, graded, map_errors, train
 
 LINE, WIDE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
-SEEDS = 3
+SEEDS, FRESH = 3, 2
+"""The constants of the fit were chosen while looking at the first seeds; the targets are run on fresh ones as well."""
 FILE = RESULTS / "universality.json"
 GRADES = {"Lipschitz": 1, "C¹": 2, "C²": 3, "analytic": None}
 SMALL = Search(contexts=300, rounds=1)
@@ -124,7 +125,7 @@ def jobs() -> list[tuple[str, Callable[[], Any]]]:
     def add(part: Callable[[str, int], Any], name: str, number: int) -> None:
         listed.append((f"{part.__name__}/{name}/{number}", lambda: part(name, number)))
 
-    for seed in range(SEEDS):
+    for seed in range(SEEDS + FRESH):
         for name in TARGETS:
             add(targets, name, seed)
     for name in GRADES:
@@ -145,7 +146,8 @@ def report(data: dict[str, Any]) -> str:
         "",
         "## Largest errors on measures not seen, over the size of the target",
         "",
-        "By the number of terms; every seed. The last column includes what an adversary found.",
+        "By the number of terms; every seed. The last column includes what an adversary found. Constants of the fit "
+        f"were chosen while looking at seeds 0 to {SEEDS - 1}, and not changed after the others had been seen.",
         "",
         "| target | seed | 10 | 100 | all terms | searched |",
         "|---|---|---|---|---|---|",
