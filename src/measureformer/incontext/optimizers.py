@@ -6,6 +6,7 @@ time, and reports losses, the gradient of each group of weights, and the structu
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,13 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import OptionError
+from measureformer.errors import DtypeError, OptionError
 from measureformer.incontext._observe import Logits, structure
 from measureformer.incontext._train import METHODS, InContextLoss, Method, Training, direction
+from measureformer.incontext.language import Corpus, CorpusLoss, LanguageModel
 from measureformer.incontext.models import Architecture, Blocks, InContextModel
 from measureformer.incontext.tasks import AbstractTask
 from measureformer.numerics.arrays import positive_int, prng_key
 
+Model = InContextModel | LanguageModel
 GROUPS = ("Q", "K", "V", "MLP", "embedding", "rest")
 """Of weights, whose gradients are measured separately."""
 
@@ -71,39 +74,44 @@ class Comparison:
 
 
 def compare_optimizers(
-    task: AbstractTask,
+    task: Any,
     key: Any,
     *,
     architecture: Architecture | None = None,
-    points: int = 7,
     training: Training | None = None,
     rates: Any = None,
     seeds: int = 3,
+    names: Iterable[str] = tuple(OPTIMIZERS),
 ) -> Comparison:
-    """Trains a small in-context learner by SGD, momentum, clipped, normalised and sign descent, and Adam.
+    """Trains a small model by SGD, momentum, clipped, normalised and sign descent, and Adam.
 
-    All share weights and prompts seed by seed. `rates` are tried by every optimiser; left out, six that suit each. Of
-    `training`, steps, batch, warm-up and the shape of the rate are used.
+    The task is one of in-context learning, of which prompts have 2·dim + 1 examples, or a `Corpus`, of which the next
+    token is predicted. All share weights and data seed by seed. `rates` are tried by every optimiser; left out, six
+    that suit each. Of `training`, steps, batch, warm-up and the shape of the rate are used.
 
     >>> import jax, measureformer as mf
     >>> small = mf.incontext.Architecture(width=8, layers=1, heads=1)
     >>> few = mf.incontext.Training(steps=3, batch=4)
     >>> task = mf.incontext.tasks.linear(1)
     >>> found = mf.incontext.compare_optimizers(
-    ...     task, jax.random.key(0), architecture=small, points=3, training=few, rates=[0.1, 0.01], seeds=1
+    ...     task, jax.random.key(0), architecture=small, training=few, rates=[0.1, 0.01], seeds=1, names=["SGD", "Adam"]
     ... )
     >>> sorted(found.losses), found.losses["Adam"].shape, found.gradients["SGD"].shape
-    (['Adam', 'SGD', 'clipped', 'momentum', 'normalised', 'sign'], (2, 1, 3), (2, 1, 3, 6))
+    (['Adam', 'SGD'], (2, 1, 3), (2, 1, 3, 6))
     """
     architecture = Architecture(width=32, layers=2, heads=2) if architecture is None else architecture
     training = Training(steps=1000, batch=32) if training is None else training
+    names = tuple(names)
     if rates is not None and not (np.asarray(rates, float) > 0).all():
         raise OptionError(got=f"rates {rates}", need="positive numbers", do="Leave them out for six that suit each.")
+    if not names or any(name not in OPTIMIZERS for name in names):
+        raise OptionError(got=f"names {list(names)}", need=f"some of {', '.join(OPTIMIZERS)}", do="Leave them out.")
     keys = jax.random.split(prng_key(key), 2 * positive_int(seeds, "seeds")).reshape(2, seeds)
-    starts = eqx.filter_vmap(lambda k: InContextModel.random(k, task.dim, architecture, points=points))(keys[0])
-    objective = InContextLoss(task, None, training.batch, points)
+    fresh, objective = _problem(task, architecture, training.batch)
+    starts = eqx.filter_vmap(fresh)(keys[0])
     found: dict[str, list[Any]] = {}
-    for name, optimizer in OPTIMIZERS.items():
+    for name in names:
+        optimizer = OPTIMIZERS[name]
         tried = np.asarray(_rates(optimizer.method) if rates is None else rates, np.float32)
         ended, losses, gradients = _swept(starts, keys[1], objective, training, optimizer, tried)
         found[name] = [tried, np.asarray(losses), np.asarray(gradients), ended]
@@ -112,19 +120,37 @@ def compare_optimizers(
     return Comparison(plain.rates, plain.losses, plain.gradients, {n: structure(m) for n, m in best.items()})
 
 
+def _problem(task: Any, architecture: Architecture, batch: int) -> tuple[Callable[[Any], Model], Any]:
+    """A model before training, by key, and what is minimised."""
+    if isinstance(task, Corpus):
+        sizes = {"vocabulary": task.vocabulary, "context": task.context}
+        return lambda key: LanguageModel.random(key, architecture, **sizes), CorpusLoss(jnp.asarray(task.tokens), batch)
+    if not isinstance(task, AbstractTask):
+        raise DtypeError(
+            got=f"a task of type {type(task).__name__}",
+            need="a task of in-context learning, or a Corpus",
+            do="Pass mf.incontext.tasks.linear(3), say.",
+        )
+    points = 2 * task.dim + 1
+    return (
+        lambda key: InContextModel.random(key, task.dim, architecture, points=points),
+        InContextLoss(task, None, batch, points),
+    )
+
+
 def _rates(method: Method) -> np.ndarray:
     """Six rates, each a third of the one before, where such models train."""
     top = {"sgd": 3.0, "momentum": 0.3, "normalized": 0.3, "sign": 0.01, "adam": 0.1}[method]
     return top / 3.0 ** np.arange(6)
 
 
-def _picked(models: Any, rate: int) -> InContextModel:
+def _picked(models: Any, rate: int) -> Model:
     return jax.tree.map(lambda leaf: leaf[rate, 0], models)
 
 
 @eqx.filter_jit
 def _swept(
-    starts: InContextModel, keys: Array, objective: Any, training: Training, optimizer: Optimizer, rates: Any
+    starts: Model, keys: Array, objective: Any, training: Training, optimizer: Optimizer, rates: Any
 ) -> tuple[Any, Array, Array]:
     """The trained models (r, s), losses (r, s, t) and gradients (r, s, t, g): one program for all rates and seeds."""
     import optax
@@ -134,7 +160,7 @@ def _swept(
     rule: Any = optax.chain(clip, direction(optimizer.method))
     shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, int(training.warmup * training.steps), training.steps, 0.01)
 
-    def one(rate: Array, start: InContextModel, key: Array) -> Any:
+    def one(rate: Array, start: Model, key: Array) -> Any:
         def step(carry: Any, i: Array) -> tuple[Any, Any]:
             model, memory = carry
             value, slope = jax.value_and_grad(objective)(model, jax.random.fold_in(key, i), i)
@@ -150,12 +176,17 @@ def _swept(
     return jax.vmap(over_seeds, in_axes=(0, None, None))(jnp.asarray(rates), starts, keys)
 
 
-def group_norms(slope: InContextModel) -> Float[Array, " g"]:
-    """Norms of the gradients of `GROUPS`: queries, keys, values, perceptrons, embedding, everything else."""
+def group_norms(slope: Model) -> Float[Array, " g"]:
+    """Norms of the gradients of `GROUPS`: queries, keys, values, perceptrons, embedding (and positions), the rest."""
     blocks: Blocks = slope.blocks
     q, k, v = jnp.split(blocks.qkv, 3, axis=2)
-    groups: list[list[Any]] = [[q], [k], [v], [blocks.up, blocks.up_bias, blocks.down, blocks.down_bias]]
-    groups.append([slope.read_in, slope.read_in_bias, *([] if slope.positions is None else [slope.positions])])
-    rest = [blocks.qkv_bias, blocks.out, blocks.out_bias, blocks.norm_1, blocks.norm_2]
-    groups.append([*rest, slope.final_norm, slope.read_out, slope.read_out_bias])
-    return jnp.stack([jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in group)) for group in groups])
+    groups = {"Q": [q], "K": [k], "V": [v], "MLP": [blocks.up, blocks.up_bias, blocks.down, blocks.down_bias]}
+    if isinstance(slope, InContextModel):
+        groups["embedding"] = [slope.read_in, slope.read_in_bias]
+        rest = [slope.read_out, slope.read_out_bias]
+    else:
+        groups["embedding"], rest = [slope.embedding], []
+    groups["embedding"] += [] if slope.positions is None else [slope.positions]
+    norms = [blocks.norm_1, blocks.norm_2, slope.final_norm]
+    groups["rest"] = [blocks.qkv_bias, blocks.out, blocks.out_bias, *norms, *rest]
+    return jnp.stack([jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in groups[name])) for name in GROUPS])
