@@ -5,7 +5,7 @@ without LayerNorm, and with each branch scaled by 1/√(2·layers). What is writ
 optimiser at its best rate over seeds, the gradient norms of groups of weights, and the structure of KᵀQ and V. A best
 rate at the edge of those tried is marked, since others should then be tried.
 
-It takes half an hour on one core, is saved after every optimiser, and goes on from there when it is run again.
+It takes a quarter of an hour on one core, is saved after every optimiser, and goes on from there when it is run again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS
 FAST = "--fast" in sys.argv
 END = "-fast" if FAST else ""
 SEEDS = 1 if FAST else 3
-PROBLEMS = {"in context": 1200, "text": 600}
+PROBLEMS = {"in context": 600, "text": 300}
 """Name ↦ steps."""
 LAYERS = 2
 BRANCH = 1 / math.sqrt(2 * LAYERS)
