@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import defaultdict
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,13 +33,24 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 # tracing makes many objects that live on: looking through them all the time would be a tenth of the time of the tests
 gc.set_threshold(200_000, 50, 100)
 
-# truths hold for any machine code: XLA's older emitters compile the many small programs of the tests three times
-# faster, also in the processes that tests start. A jaxlib that does not know the flag would refuse to run.
+# without optimisation (below) XLA's older emitters are three times faster than its new ones, also in the processes that
+# tests start. A jaxlib that does not know the flag would refuse to run.
 _OLD_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
 if version("jaxlib").startswith("0.10.") and _OLD_EMITTERS not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_OLD_EMITTERS}".strip()
 
 _seconds: dict[str, float] = defaultdict(float)
+
+
+@pytest.fixture(scope="module")
+def light_compilation() -> Iterator[None]:
+    """Truths hold for any machine code: many small programs are compiled without optimisation, to save time."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()  # other tests must not meet these programs
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,6 +23,8 @@ from measureformer.errors import (
     TracedError,
 )
 
+pytestmark = pytest.mark.usefixtures("light_compilation")
+
 GRID = Costs(pair=1e-3)
 
 

@@ -26,6 +26,7 @@ from measureformer.implicit_bias import (
 )
 
 KEY = jax.random.key(0)
+pytestmark = pytest.mark.usefixtures("light_compilation")
 
 # --- paths -----------------------------------------------------------------------------------------------------------
 

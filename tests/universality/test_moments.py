@@ -11,6 +11,7 @@ import measureformer as mf
 from measureformer import errors
 
 universality = mf.universality
+pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def line(seed: int, n: int) -> mf.Discrete:
