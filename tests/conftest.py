@@ -33,8 +33,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 # tracing makes many objects that live on: looking through them all the time would be a tenth of the time of the tests
 gc.set_threshold(200_000, 50, 100)
 
-# without optimisation (below) XLA's older emitters are three times faster than its new ones, also in the processes that
-# tests start. A jaxlib that does not know the flag would refuse to run.
+# Truths hold for any machine code, and compilation is most of the time of the tests, also in the processes that they
+# start: nothing is optimised, and by XLA's older emitters, which are faster then. Where machine code is what a test is
+# about, it asks for `optimised`. A jaxlib that does not know the flag would refuse to run.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 _OLD_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
 if version("jaxlib").startswith("0.10.") and _OLD_EMITTERS not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_OLD_EMITTERS}".strip()
@@ -43,14 +45,16 @@ _seconds: dict[str, float] = defaultdict(float)
 
 
 @pytest.fixture(scope="module")
-def light_compilation() -> Iterator[None]:
-    """Truths hold for any machine code: many small programs are compiled without optimisation, to save time."""
+def optimised() -> Iterator[None]:
+    """Programs as users get them, up to the emitters."""
     import jax
 
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
+    # no program may come from, or go to, other tests
+    jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()  # other tests must not meet these programs
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+    jax.clear_caches()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
