@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner, Result
 
 from measureformer.cli import app
-
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def command(*arguments: str) -> Result:

@@ -15,7 +15,6 @@ from measureformer.incontext import Architecture, InContextModel, LanguageModel,
 from measureformer.incontext.models import Reading
 from measureformer.numerics.random import two_keys
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 KEY = jax.random.key(0)
 SIZES = Architecture(width=8, layers=2, heads=2, branch=0.7)
 N = 5

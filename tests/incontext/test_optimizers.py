@@ -14,7 +14,6 @@ from measureformer.incontext import Architecture, Corpus, InContextModel, Langua
 from measureformer.incontext._train import InContextLoss
 from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS, Comparison, compare_optimizers, group_norms
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 KEY = jax.random.key(0)
 SMALL = Architecture(width=8, layers=1, heads=2)
 FEW = Training(steps=3, batch=4, constant=True)

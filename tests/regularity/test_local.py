@@ -31,9 +31,6 @@ from measureformer.maps.base import AbstractInContextMap
 KEY = jax.random.key(11)
 
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
-
-
 seeds = st.integers(0, 10**6)
 R = mf.regularity
 

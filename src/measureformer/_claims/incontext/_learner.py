@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from typing import Any, Literal
 
 import equinox as eqx
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from measureformer._claims._random import once
 from measureformer.incontext import Architecture, InContextModel, Trained, Training, observables
 from measureformer.incontext._train import InContextLoss
 from measureformer.incontext.models import Reading
@@ -106,14 +106,9 @@ def start(key: Any, learner: Learner) -> InContextModel:
     )
 
 
+@once
 def learned(key: Any, learner: Learner, *, blend: float = 0.0) -> Trained:
     """The model after training with this key, and what was seen meanwhile."""
-    return _learned(tuple(int(word) for word in np.asarray(jax.random.key_data(key))), learner, blend)
-
-
-@lru_cache(maxsize=8)
-def _learned(words: tuple[int, ...], learner: Learner, blend: float) -> Trained:
-    key = jax.random.wrap_key_data(jnp.asarray(words, jnp.uint32))
     law, seen = task(learner, blend=blend), prompts(key, learner, 64)
     training = Training(steps=learner.steps, batch=learner.batch, rate=learner.rate)
     look = lambda model: observables(model, seen, law, steepness=False)  # noqa: E731

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from measureformer._claims._random import once
 from measureformer._claims.base import Claim
 from measureformer._claims.incontext._floats import floats
 from measureformer._claims.incontext._learner import Learner, learned, prompts, start, task
@@ -24,6 +25,7 @@ class Config(Learner):
     """1 if the sequence is trained too: order and repetition matter to it before that already."""
 
 
+@once
 def _laws(key: Any, config: Config, reading: Reading) -> MeasureLaws:
     learner = config.plain(reading=reading)
     model = learned(key, learner).model if reading == "measure" or config.both else start(key, learner)
