@@ -27,7 +27,7 @@ from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS
 FAST = "--fast" in sys.argv
 END = "-fast" if FAST else ""
 SEEDS = 1 if FAST else 3
-PROBLEMS = {"in context": 600, "text": 300}
+PROBLEMS = {"in context": 400, "text": 200}
 """Name ↦ steps."""
 LAYERS = 2
 BRANCH = 1 / math.sqrt(2 * LAYERS)
@@ -67,7 +67,7 @@ def studied(name: str, variant: str, optimizer: str) -> dict[str, Any]:
     best, every = found.best(optimizer), max(training.steps // SHOWN, 1)
     losses, norms = found.losses[optimizer][best], found.gradients[optimizer][best]
     norms = _binned(norms, every).mean(axis=0)
-    heads = found.structures[optimizer]
+    heads = found.structures.get(optimizer)
     return {
         "rates": found.rates[optimizer].tolist(),
         "rate": float(found.rates[optimizer][best]),
@@ -76,15 +76,20 @@ def studied(name: str, variant: str, optimizer: str) -> dict[str, Any]:
         "final loss": _short(found.final(optimizer)[best]),
         "loss": [_short(row) for row in _binned(losses, every)],
         "gradients": {g: _short(norms[:, i]) for i, g in enumerate(GROUPS)},
-        "structure": {
-            "symmetric share of KᵀQ": (heads.symmetric**2 / (heads.symmetric**2 + heads.antisymmetric**2)).tolist(),
-            "norm of KᵀQ": np.sqrt(heads.symmetric**2 + heads.antisymmetric**2).tolist(),
-            "stable rank of KᵀQ": heads.stable_rank.tolist(),
-            "largest real part of an eigenvalue of KᵀQ": heads.eigenvalues.real.max(axis=2).tolist(),
-            "least real part": heads.eigenvalues.real.min(axis=2).tolist(),
-            "stable rank of V": heads.value_rank.tolist(),
-            "singular values of V": [[_short(head[:16]) for head in layer] for layer in heads.value_singular],
-        },
+        "structure": None if heads is None else _structure(heads),
+    }
+
+
+def _structure(heads: Any) -> dict[str, Any]:
+    """Of every layer and head, of the seed with the least loss."""
+    return {
+        "symmetric share of KᵀQ": (heads.symmetric**2 / (heads.symmetric**2 + heads.antisymmetric**2)).tolist(),
+        "norm of KᵀQ": np.sqrt(heads.symmetric**2 + heads.antisymmetric**2).tolist(),
+        "stable rank of KᵀQ": heads.stable_rank.tolist(),
+        "largest real part of an eigenvalue of KᵀQ": heads.eigenvalues.real.max(axis=2).tolist(),
+        "least real part": heads.eigenvalues.real.min(axis=2).tolist(),
+        "stable rank of V": heads.value_rank.tolist(),
+        "singular values of V": [[_short(head[:16]) for head in layer] for layer in heads.value_singular],
     }
 
 
@@ -143,7 +148,7 @@ def table(found: dict[str, Any]) -> str:
         "# Why Adam? Open.",
         "",
         "Final losses (means over the last tenth of steps) at the best rate of each optimiser, every seed; and what",
-        "the trained heads of the first seed are: the share of |KᵀQ|² that is symmetric, its stable rank, that of V.",
+        "the trained heads of the best seed are: the share of |KᵀQ|² that is symmetric, its stable rank, that of V.",
         "An edge means that the best rate is the first or last of those tried. Nothing is concluded here.",
     ]
     for name, variants in found.items():
@@ -158,7 +163,7 @@ def table(found: dict[str, Any]) -> str:
             for optimizer, row in rows.items():
                 rate = f"{row['rate']:.2g}" + (" (edge)" if row["at the edge"] else "")
                 kept = ("symmetric share of KᵀQ", "stable rank of KᵀQ", "stable rank of V")
-                means = " | ".join(f"{np.mean(row['structure'][key]):.2f}" for key in kept)
+                means = " | ".join(f"{np.mean(row['structure'][key]):.2f}" if row["structure"] else "–" for key in kept)
                 finals = ", ".join(map(str, row["final loss"]))
                 lines.append(f"| {optimizer} | {rate} | {finals} | {means} |")
     return "\n".join(lines) + "\n"

@@ -11,7 +11,7 @@ from measureformer.errors import OptionError
 
 app = typer.Typer(help="In-context learning: train a model on a task, compare it with classical learners.")
 
-PRESETS = {"minutes": (12_000, 64, 2e-3), "hour": (100_000, 64, 1e-3)}
+PRESETS = {"minutes": (12_000, 64, 2e-3), "hour": (80_000, 64, 2e-3)}
 """Name ↦ steps, prompts in each, and rate."""
 
 Save = Annotated[Path, typer.Option(help="Folder of the training; the same command goes on from there.")]

@@ -57,7 +57,7 @@ class Comparison:
     gradients: dict[str, Float[np.ndarray, "r s t g"]]
     """Norms of the gradients of `GROUPS` before each step."""
     structures: dict[str, Logits]
-    """Of the first seed, trained at the best rate."""
+    """At the best rate, of the seed with the least final loss; nothing for an optimiser that blew up at all rates."""
 
     def final(self, name: str, share: float = 0.1) -> Float[np.ndarray, "r s"]:
         """Mean loss over the last share of the steps; infinite where training blew up."""
@@ -116,8 +116,13 @@ def compare_optimizers(
         ended, losses, gradients = _swept(starts, keys[1], objective, training, optimizer, tried)
         found[name] = [tried, np.asarray(losses), np.asarray(gradients), ended]
     plain = Comparison(*({name: entry[i] for name, entry in found.items()} for i in range(3)), structures={})
-    best = {name: _picked(entry[3], plain.best(name)) for name, entry in found.items()}
-    return Comparison(plain.rates, plain.losses, plain.gradients, {n: structure(m) for n, m in best.items()})
+    heads: dict[str, Logits] = {}
+    for name, entry in found.items():
+        final, rate = plain.final(name), plain.best(name)
+        seed = int(final[rate].argmin())
+        if np.isfinite(final[rate, seed]):
+            heads[name] = structure(jax.tree.map(lambda leaf, at=(rate, seed): leaf[at], entry[3]))
+    return Comparison(plain.rates, plain.losses, plain.gradients, heads)
 
 
 def _problem(task: Any, architecture: Architecture, batch: int) -> tuple[Callable[[Any], Model], Any]:
@@ -142,10 +147,6 @@ def _rates(method: Method) -> np.ndarray:
     """Six rates, each a third of the one before, where such models train."""
     top = {"sgd": 3.0, "momentum": 0.3, "normalized": 0.3, "sign": 0.01, "adam": 0.1}[method]
     return top / 3.0 ** np.arange(6)
-
-
-def _picked(models: Any, rate: int) -> Model:
-    return jax.tree.map(lambda leaf: leaf[rate, 0], models)
 
 
 @eqx.filter_jit
