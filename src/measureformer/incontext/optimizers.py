@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from measureformer.errors import DtypeError, OptionError
@@ -113,7 +114,9 @@ def compare_optimizers(
     for name in names:
         optimizer = OPTIMIZERS[name]
         tried = np.asarray(_rates(optimizer.method) if rates is None else rates, np.float32)
-        ended, losses, gradients = _swept(starts, keys[1], objective, training, optimizer, tried)
+        most = np.float32(np.inf if optimizer.clip is None else optimizer.clip)
+        number = np.asarray(METHODS.index(optimizer.method)), np.asarray(most)
+        ended, losses, gradients = _swept(starts, keys[1], objective, training, number, tried)
         found[name] = [tried, np.asarray(losses), np.asarray(gradients), ended]
     plain = Comparison(*({name: entry[i] for name, entry in found.items()} for i in range(3)), structures={})
     heads: dict[str, Logits] = {}
@@ -151,27 +154,33 @@ def _rates(method: Method) -> np.ndarray:
 
 @eqx.filter_jit
 def _swept(
-    starts: Model, keys: Array, objective: Any, training: Training, optimizer: Optimizer, rates: Any
+    starts: Model, keys: Array, objective: Any, training: Training, optimizer: tuple[Any, Any], rates: Any
 ) -> tuple[Any, Array, Array]:
-    """The trained models (r, s), losses (r, s, t) and gradients (r, s, t, g): one program for all rates and seeds."""
+    """The trained models (r, s), losses (r, s, t) and gradients (r, s, t, g): one program for all rates and seeds, and
+    for all optimisers too. Each step computes the directions of all methods, which is little, and takes one."""
     import optax
 
-    assert optimizer.method in METHODS
-    clip = optax.identity() if optimizer.clip is None else optax.clip_by_global_norm(optimizer.clip)
-    rule: Any = optax.chain(clip, direction(optimizer.method))
+    which, most = optimizer
+    rules = [direction(method) for method in METHODS]
+    clip = optax.clip_by_global_norm(most)
     shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, int(training.warmup * training.steps), training.steps, 0.01)
 
     def one(rate: Array, start: Model, key: Array) -> Any:
-        def step(carry: Any, i: Array) -> tuple[Any, Any]:
-            model, memory = carry
-            value, slope = jax.value_and_grad(objective)(model, jax.random.fold_in(key, i), i)
-            changes, memory = rule.update(slope, memory, model)
-            factor = rate * (jnp.ones(()) if training.constant else shape(i))
-            moved = jax.tree.map(lambda w, c: w - factor.astype(w.dtype) * c, model, changes)
-            return (moved, memory), (value, group_norms(slope))
+        first, shaped = ravel_pytree(start)
 
-        (model, _), (losses, gradients) = jax.lax.scan(step, (start, rule.init(start)), jnp.arange(training.steps))
-        return model, losses, gradients
+        def step(carry: Any, i: Array) -> tuple[Any, Any]:
+            vector, memories = carry
+            value, slope = jax.value_and_grad(lambda v: objective(shaped(v), jax.random.fold_in(key, i), i))(vector)
+            clipped, _ = clip.update(slope, clip.init(vector))
+            pairs = [rule.update(clipped, memory) for rule, memory in zip(rules, memories, strict=True)]
+            change = jnp.stack([change for change, _ in pairs])[which]
+            factor = rate * (jnp.ones(()) if training.constant else shape(i))
+            moved = vector - factor.astype(vector.dtype) * change
+            return (moved, [memory for _, memory in pairs]), (value, group_norms(shaped(slope)))
+
+        begun = first, [rule.init(first) for rule in rules]
+        (vector, _), (losses, gradients) = jax.lax.scan(step, begun, jnp.arange(training.steps))
+        return shaped(vector), losses, gradients
 
     over_seeds = jax.vmap(one, in_axes=(None, 0, 0))
     return jax.vmap(over_seeds, in_axes=(0, None, None))(jnp.asarray(rates), starts, keys)
