@@ -25,6 +25,9 @@ test: setup ## run all tests; ARGS="-k word" for some
 quick: setup ## run the fast tests, less than two minutes
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" $(ARGS)
 
+# examples of docstrings are small: compiling them is what takes time, see tests/conftest.py
+check: export JAX_DISABLE_MOST_OPTIMIZATIONS := 1
+check: export XLA_FLAGS += --xla_cpu_use_fusion_emitters=false
 check: setup ## lint, formatting, types, and the rules in tools/
 	@$(PY) -m ruff check -q .
 	@$(PY) -m ruff format -q --check .
