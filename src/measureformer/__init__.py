@@ -40,8 +40,10 @@ _HOMES = {
     "attention": ["Attended", "Concentration", "Sharded", "Streaming", "attend", "concentration"],
     "maps": [
         "AbstractInContextMap",
+        "AffineAttention",
         "Attention",
         "Causal",
+        "GatedMLP",
         "HardmaxAttention",
         "Identity",
         "L2Attention",
@@ -49,9 +51,11 @@ _HOMES = {
         "Linear",
         "LinearAttention",
         "MLP",
+        "PositionTable",
         "Positional",
         "RMSNorm",
         "Residual",
+        "RotaryAttention",
         "SinkhornAttention",
         "Sinusoidal",
         "Transformer",
@@ -78,12 +82,13 @@ _HOMES = {
     "refs": ["cite"],
     "errors": ["MeasureformerError"],
 }
-_NAMESPACES = ("flows", "regularity", "structure")
+_NAMESPACES = ("flows", "lens", "regularity", "structure")
 """Folders that are public as a whole: `mf.regularity.ball`."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
     import measureformer.flows as flows  # noqa: F401
+    import measureformer.lens as lens  # noqa: F401
     import measureformer.regularity as regularity  # noqa: F401
     import measureformer.structure as structure  # noqa: F401
     from measureformer._claims import Claim as Claim
@@ -101,8 +106,10 @@ if TYPE_CHECKING:
     from measureformer.flows import gaussian_flow as gaussian_flow
     from measureformer.maps import MLP as MLP
     from measureformer.maps import AbstractInContextMap as AbstractInContextMap
+    from measureformer.maps import AffineAttention as AffineAttention
     from measureformer.maps import Attention as Attention
     from measureformer.maps import Causal as Causal
+    from measureformer.maps import GatedMLP as GatedMLP
     from measureformer.maps import HardmaxAttention as HardmaxAttention
     from measureformer.maps import Identity as Identity
     from measureformer.maps import L2Attention as L2Attention
@@ -110,8 +117,10 @@ if TYPE_CHECKING:
     from measureformer.maps import Linear as Linear
     from measureformer.maps import LinearAttention as LinearAttention
     from measureformer.maps import Positional as Positional
+    from measureformer.maps import PositionTable as PositionTable
     from measureformer.maps import Residual as Residual
     from measureformer.maps import RMSNorm as RMSNorm
+    from measureformer.maps import RotaryAttention as RotaryAttention
     from measureformer.maps import SinkhornAttention as SinkhornAttention
     from measureformer.maps import Sinusoidal as Sinusoidal
     from measureformer.maps import Transformer as Transformer

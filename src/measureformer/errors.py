@@ -187,6 +187,22 @@ class SavedRunError(MeasureformerError, ValueError):
     """A folder holds no saved run, a damaged one, or another than the one that is to go on."""
 
 
+class CheckpointError(MeasureformerError, ValueError):
+    """A checkpoint is missing, truncated, damaged or hostile, or is in a format that is not read."""
+
+
+class ArchitectureError(MeasureformerError, ValueError):
+    """A model of an unknown kind, or with a setting that its reader does not know."""
+
+
+class TextError(MeasureformerError, ValueError):
+    """A text that is empty or binary, does not fit into the model's context, or was cut by another tokenizer."""
+
+
+class MissingPackageError(MeasureformerError, ImportError):
+    """An optional package, or the data it brings, is not installed."""
+
+
 class MeshError(MeasureformerError, ValueError):
     """A mesh of devices lacks the axis that tokens are spread over, or an array lies on it in another way."""
 

@@ -1,0 +1,12 @@
+"""The lens: real pretrained transformers from disk, as maps between measures. No torch, no network, no pickle."""
+
+from measureformer.lens import architectures as architectures
+from measureformer.lens.architectures import Architecture as Architecture
+from measureformer.lens.architectures import Table as Table
+from measureformer.lens.architectures import register as register
+from measureformer.lens.checkpoint import Checkpoint as Checkpoint
+from measureformer.lens.model import Model as Model
+from measureformer.lens.model import load as load
+from measureformer.lens.trace import HeadTrace as HeadTrace
+from measureformer.lens.trace import Step as Step
+from measureformer.lens.trace import Trace as Trace
