@@ -167,6 +167,20 @@ def stored(name: str) -> Drawn:
     return Drawn(config, parts["weights"], parts["given"], tensors["hidden"], tensors["logits"])
 
 
+def folder(path: Path, name: str, words: int = 40) -> Path:
+    """A fixture as a folder on disk, with a tokenizer whose words are w0, w1, …"""
+    import tokenizers
+    from safetensors.numpy import save_file
+
+    drawn = stored(name)
+    save_file(drawn.weights, path / "model.safetensors")
+    (path / "config.json").write_text(json.dumps(drawn.config))
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{i}": i for i in range(words)}, unk_token="w0"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(path / "tokenizer.json"))
+    return path
+
+
 def deviations(drawn: Drawn) -> tuple[float, float]:
     """The largest difference between the lens and the reference, in hidden states and in logits."""
     import measureformer as mf

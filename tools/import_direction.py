@@ -25,6 +25,7 @@ ORDER = (
     ("universality", "implicit_bias", "incontext"),
     ("lens", "_claims"),
     ("report",),
+    ("_lens_command",),
     ("cli", "explore"),
 )
 LEVEL = {folder: level for level, folders in enumerate(ORDER) for folder in folders}

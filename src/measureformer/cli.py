@@ -20,12 +20,13 @@ import typer
 from typer.core import TyperGroup
 
 from measureformer import __version__
-from measureformer.errors import ClaimRunError, MeasureformerError
+from measureformer.errors import ClaimNotRunError, ClaimRunError, MeasureformerError
 
 if TYPE_CHECKING:
     from measureformer._claims.atlas import AtlasRun, Event
     from measureformer._claims.base import Preset
     from measureformer._claims.registry import Entry
+    from measureformer.lens import Diagnosis
     from measureformer.result import Result
 
 VIOLATED, REFUSED, INTERRUPTED = 1, 2, 130
@@ -41,6 +42,7 @@ What to type next:
   measureformer claims          the statements of the theory that can be checked
   measureformer check NAME      check one of them, with its control, in seconds
   measureformer atlas --quick   check all of them and write atlas/index.html
+  measureformer lens PATH       measure a pretrained transformer on a text
   measureformer --help          everything else
 """
 
@@ -131,6 +133,9 @@ def check(
     for entry in entries:
         try:
             result = run(entry, seed=seed, preset=_preset(quick))
+        except ClaimNotRunError as missing:
+            typer.echo(f"{_colored('not run')}  {entry.name}  {_one_line(missing.do)}", err=as_json)
+            continue
         except ClaimRunError as error:
             _complain_with_cause(error)
             continue
@@ -166,8 +171,31 @@ def atlas(
     others = [stored(entry, settings) for entry in everything if entry.name not in chosen]
     missing = {failure.claim: failure.message for failure in done.failures}
     missing |= dict.fromkeys(done.left, "was not finished")
+    missing |= {claim.claim: f"was not run. {claim.message}" for claim in done.not_run}
     page = write_report([*done.results, *filter(None, others)], out, missing=missing)
     _conclude(done, page)
+
+
+@app.command()
+def lens(
+    path: Annotated[Path | None, typer.Argument(metavar="[PATH]", help="A folder, .safetensors or .gguf file.")] = None,
+    text: Annotated[Path | None, typer.Option(help="A text file; a text about Python if left out.")] = None,
+    tokens: Annotated[int, typer.Option(help="Tokens of the text that are used.", min=2)] = 256,
+    against: Annotated[Path | None, typer.Option(help="Another model, or another text file, to compare with.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("lens"),
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the Lipschitz constants.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """Measure a pretrained transformer on a text: how Lipschitz, how clustered, how sparse, layer by layer."""
+    from measureformer._lens_command import Request, run_lens
+
+    found, page = run_lens(Request(path, text, tokens, against, out, quick))
+    if as_json:
+        typer.echo(json.dumps([json.loads(one.to_json()) for one in found], indent=1, ensure_ascii=False))
+        return
+    for one in found:
+        _show_layers(one)
+    typer.echo(f"The report is {page}: open it in a browser. The numbers are in {page.parent / 'lens.json'}.")
 
 
 # what follows the name of the script belongs to the script
@@ -191,6 +219,33 @@ def version() -> None:
     for name, number in versions().items():
         typer.echo(f"{name:14} {number}")
     typer.echo(f"{'machine':14} {platform.system()} {platform.machine()}, {os.cpu_count()} cores")
+
+
+def _show_layers(found: Diagnosis) -> None:
+    """A row for each layer: a table on a terminal, tabs elsewhere."""
+    from measureformer.lens.figures import table
+    from measureformer.report.words import number
+
+    headings, rows = table(found)
+    title = f"{found.architecture} {found.model}, {found.tokens} tokens, {number(found.seconds)} s"
+    cells = [[str(i), *("–" if value != value else number(value) for value in row)] for i, row in enumerate(rows, 1)]
+    if not _on_terminal():
+        typer.echo(_one_line(title))
+        for row in (["layer", *headings], *cells):
+            typer.echo("\t".join(row))
+    else:
+        from rich.console import Console
+        from rich.table import Table
+
+        shown = Table(title=_one_line(title), box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left")
+        for word in ("layer", *headings):
+            shown.add_column(word, justify="right")
+        for row in cells:
+            shown.add_row(*row)
+        Console().print(shown)
+    for layer, fit in found.exponents().items():
+        interval = f"[{number(fit.low)}, {number(fit.high)}]"
+        typer.echo(f"attention of layer {layer + 1}: local constant ~ n^{number(fit.exponent)}, 95 % {interval}")
 
 
 def _preset(quick: bool) -> Preset:
@@ -232,7 +287,14 @@ def _complain_with_cause(error: ClaimRunError) -> None:
     _complain(f"measureformer: {error}")
 
 
-_COLORS = {"holds": "green", "violated": "red", "inconclusive": "yellow", "control passed": "yellow", "raised": "red"}
+_COLORS = {
+    "holds": "green",
+    "violated": "red",
+    "inconclusive": "yellow",
+    "control passed": "yellow",
+    "raised": "red",
+    "not run": "yellow",
+}
 
 
 def _colored(word: str, width: int = 0) -> str:
@@ -284,6 +346,7 @@ def _progress(total: int) -> Generator[Callable[[Event], None], None, None]:
 
 
 def _line(event: Event) -> str:
+    from measureformer._claims.atlas import NotRun
     from measureformer.report.words import number, status
     from measureformer.result import Result
 
@@ -291,6 +354,8 @@ def _line(event: Event) -> str:
     if isinstance(event.outcome, Result):
         seconds = "reused" if event.reused else f"{number(event.outcome.seconds)} s"
         return f"{count} {_colored(status(event.outcome), 14)}  {event.outcome.claim}  ({seconds})"
+    if isinstance(event.outcome, NotRun):
+        return f"{count} {_colored('not run', 14)}  {event.outcome.claim}  {_one_line(event.outcome.message)}"
     return f"{count} {_colored('raised', 14)}  {_one_line(event.outcome.message)}"
 
 
@@ -306,6 +371,8 @@ def _conclude(done: AtlasRun, page: Path) -> None:
     for result in done.results:
         if not result.passes:
             typer.echo(f"  {_colored(status(result), 14)}  {result.claim}")
+    if done.not_run:
+        typer.echo(f"  {_colored('not run', 14)}  {len(done.not_run)}, for want of weights: make lens-data")
     typer.echo(f"The page is {page}: open it in a browser.")
     if done.interrupted:
         typer.echo(f"Interrupted; left to run: {', '.join(done.left)}. The same command goes on from here.", err=True)

@@ -179,6 +179,10 @@ class ClaimRunError(MeasureformerError, RuntimeError):
     """The experiment of a claim, or its control, raised or returned something that is not an outcome."""
 
 
+class ClaimNotRunError(MeasureformerError, RuntimeError):
+    """A claim was not run, because what it is about (weights of a trained model) is not installed."""
+
+
 class OutputError(MeasureformerError, OSError):
     """A file of the atlas, or of a saved run, could not be written."""
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 import measureformer as mf
 from compilations import count_compilations
-from lens_reference import FAMILIES, TOLERANCE, Drawn, deviations, stored
+from lens_reference import FAMILIES, TOLERANCE, Drawn, deviations, folder, stored
 from measureformer.errors import ArchitectureError, CheckpointError, MissingPackageError, OptionError, TextError
 from measureformer.lens.architectures.gguf_names import LAYER
 from measureformer.lens.checkpoint import Checkpoint
@@ -153,22 +151,6 @@ def test_gguf_gives_the_same_model(tmp_path: Path) -> None:
     trace = model.trace(drawn.given["ids"])
     np.testing.assert_allclose(trace.measures[1].points, drawn.hidden[1], atol=TOLERANCE)
     np.testing.assert_allclose(trace.exit().points, drawn.hidden[-1], atol=TOLERANCE)
-
-
-def tokenizer(words: list[str]) -> Any:
-    tokenizers = pytest.importorskip("tokenizers")
-    model = tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=words[0])
-    made = tokenizers.Tokenizer(model)
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    return made
-
-
-def folder(path: Path, name: str, words: int = 40) -> Path:
-    drawn = stored(name)
-    save_file(drawn.weights, path / "model.safetensors")
-    (path / "config.json").write_text(json.dumps(drawn.config))
-    tokenizer([f"w{i}" for i in range(words)]).save(str(path / "tokenizer.json"))
-    return path
 
 
 def test_a_folder_reads_texts(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import ArchitectureError, MissingPackageError, OptionError, TextError
-from measureformer.lens.architectures import Anatomy, Architecture, Block, Table, architecture_of
+from measureformer.lens.architectures import Anatomy, Architecture, Block, Table, architecture_of, gpt2
 from measureformer.lens.checkpoint import Checkpoint, open_checkpoint
 from measureformer.lens.text import Tokenizer, find_tokenizer, token_numbers
 from measureformer.lens.trace import Step, Trace
@@ -30,26 +30,30 @@ def load(path: Any = None, *, config: Mapping[str, Any] | None = None, keep: boo
     are read layer by layer as they are used; `keep=False` forgets each layer again, for models larger than the memory.
     Nothing is downloaded and no pickle is opened.
 
-    >>> import numpy as np, measureformer as mf
-    >>> rng = np.random.default_rng(0)
-    >>> config = {"model_type": "gpt2", "n_embd": 4, "n_head": 2, "n_layer": 1, "vocab_size": 7, "n_positions": 8}
-    >>> shapes = {"attn.c_attn": 12, "attn.c_proj": 4, "mlp.c_fc": 4, "mlp.c_proj": 4}
-    >>> weights = {f"h.0.{name}.weight": rng.normal(size=(4, out)) for name, out in shapes.items()}
-    >>> weights |= {f"h.0.{name}.bias": np.zeros(out) for name, out in shapes.items()}
-    >>> weights |= {f"{name}.weight": np.ones(4) for name in ("h.0.ln_1", "h.0.ln_2", "ln_f")}
-    >>> weights |= {f"{name}.bias": np.zeros(4) for name in ("h.0.ln_1", "h.0.ln_2", "ln_f")}
-    >>> weights |= {"wte.weight": rng.normal(size=(7, 4)), "wpe.weight": rng.normal(size=(8, 4))}
+    >>> import jax, measureformer as mf
+    >>> weights, config = mf.lens.architectures.gpt2.random_weights(jax.random.key(0), dim=4, depth=1, heads=2)
     >>> model = mf.lens.load(weights, config=config)
     >>> print(model.layers[0])
     Causal(Residual(MLP ⋄ LayerNorm) ⋄ Residual(AffineAttention[2 heads] ⋄ LayerNorm))
     >>> model.logits([1, 2, 3]).shape
-    (3, 7)
+    (3, 64)
     """
     if path is None:
         path = _box()
     checkpoint = open_checkpoint(path, config)
     architecture = architecture_of(checkpoint)
     return Model(checkpoint, architecture, keep=keep)
+
+
+def untrained(key: Any, *, dim: int, depth: int, heads: int, vocabulary: int = 64) -> Model:
+    """A GPT-2 with random weights and no tokenizer: for trying things out, and as a control.
+
+    >>> import jax, measureformer as mf
+    >>> mf.lens.untrained(jax.random.key(0), dim=8, depth=2, heads=2).embed([3, 1, 4]).points.shape
+    (3, 8)
+    """
+    weights, config = gpt2.random_weights(key, dim=dim, depth=depth, heads=heads, vocabulary=vocabulary)
+    return Model(Checkpoint(weights, config, source="random weights"), architecture_of(Checkpoint({}, config)))
 
 
 def _box() -> Path:
@@ -101,6 +105,10 @@ class Model:
         if self.anatomy.reads != "text":
             raise TextError(got="a text", need="a table", do="Pass mf.lens.Table(X, y, queries).")
         return token_numbers(text, self.tokenizer, self.anatomy.vocabulary, self.anatomy.limit)
+
+    def tokenized(self, text: str) -> np.ndarray:
+        """The token numbers of a text of any length, to be cut to the length of the context."""
+        return token_numbers(text, self.tokenizer, self.anatomy.vocabulary, None)
 
     def embed(self, text: Any) -> Any:
         """The measure that enters the first layer: a `SpaceTime` with times 0, 1, … for causal models, else `Discrete`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from measureformer.lens.architectures.base import (
 )
 from measureformer.lens.checkpoint import Checkpoint
 from measureformer.maps import MLP, AffineAttention, LayerNorm, Linear, Positional, PositionTable
+from measureformer.numerics.random import normal
 
 
 def read(checkpoint: Checkpoint) -> Anatomy:
@@ -71,6 +73,28 @@ def read(checkpoint: Checkpoint) -> Anatomy:
         limit=limit,
         causal=True,
     )
+
+
+def random_weights(
+    key: Any, *, dim: int, depth: int, heads: int, vocabulary: int = 64, positions: int = 256
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Weights and configuration of a GPT-2 that has learnt nothing: entries of variance 1/dim, norms 1, biases 0."""
+    rows = 4 * depth + 2
+    draws = iter(normal(key, (rows, dim * max(vocabulary, positions, 4 * dim))).astype(np.float32))
+
+    def matrix(*shape: int) -> np.ndarray:
+        return next(draws)[: math.prod(shape)].reshape(shape) / math.sqrt(dim)
+
+    weights = {"wte.weight": matrix(vocabulary, dim) * math.sqrt(dim), "wpe.weight": matrix(positions, dim)}
+    for i in range(depth):
+        for name, size in (("attn.c_attn", (dim, 3 * dim)), ("attn.c_proj", (dim, dim))):
+            weights |= {f"h.{i}.{name}.weight": matrix(*size), f"h.{i}.{name}.bias": np.zeros(size[1], np.float32)}
+        for name, size in (("mlp.c_fc", (dim, 4 * dim)), ("mlp.c_proj", (4 * dim, dim))):
+            weights |= {f"h.{i}.{name}.weight": matrix(*size), f"h.{i}.{name}.bias": np.zeros(size[1], np.float32)}
+    for name in [f"h.{i}.ln_{j}" for i in range(depth) for j in (1, 2)] + ["ln_f"]:
+        weights |= {f"{name}.weight": np.ones(dim, np.float32), f"{name}.bias": np.zeros(dim, np.float32)}
+    sizes = {"n_embd": dim, "n_head": heads, "n_layer": depth, "vocab_size": vocabulary, "n_positions": positions}
+    return weights, {"model_type": "gpt2", **sizes}
 
 
 register(Architecture("GPT-2", ("gpt2",), read))

@@ -1,0 +1,123 @@
+"""How a layer changes as the context grows: Lipschitz constants against the number of tokens, with fitted exponents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from measureformer.maps import Causal
+from measureformer.numerics.arrays import at_once, cast, common_dtype
+from measureformer.numerics.buckets import bucket
+from measureformer.regularity._local import stretch
+
+if TYPE_CHECKING:
+    from measureformer.lens.model import Model
+
+SHORTEST = 8
+WINDOWS = 3
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """L ~ n^exponent, fitted on a log-log scale, with its 95 % interval.
+
+    >>> found = fit_exponent([8, 16, 32, 64], [2.0, 2.9, 4.0, 5.6])
+    >>> round(found.exponent, 2), found.low < 0.5 < found.high
+    (0.49, True)
+    """
+
+    exponent: float
+    low: float
+    high: float
+    factor: float
+
+
+def fit_exponent(n: Sequence[float], values: Sequence[float]) -> Exponent:
+    """Least squares of log values against log n; the interval is Student's, from the residuals."""
+    from scipy.special import stdtrit
+
+    x, y = np.log(np.asarray(n, float)), np.log(np.asarray(values, float))
+    centred = x - x.mean()
+    spread = float(centred @ centred)
+    if len(x) < 3 or spread == 0:
+        return Exponent(math.nan, -math.inf, math.inf, math.nan)
+    slope = float(centred @ y) / spread
+    residuals = y - y.mean() - slope * centred
+    freedom = len(x) - 2
+    error = math.sqrt(float(residuals @ residuals) / freedom / spread) * float(stdtrit(freedom, 0.975))
+    return Exponent(slope, slope - error, slope + error, math.exp(float(y.mean() - slope * x.mean())))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Lipschitz constants of attention at several context lengths, for some layers."""
+
+    layers: tuple[int, ...]
+    lengths: tuple[int, ...]
+    """One entry per measurement: several windows of the text have the same length."""
+    constants: dict[int, tuple[float, ...]]
+    """Layer -> constant at each length."""
+    radii: dict[int, tuple[float, ...]]
+    """Layer -> radius of the cloud at each length."""
+
+    def exponent(self, layer: int) -> Exponent:
+        return fit_exponent(self.lengths, self.constants[layer])
+
+
+def sweep(model: Model, tokens: Any, *, layers: Sequence[int] | None = None, windows: int = WINDOWS) -> Sweep:
+    """Local constants of attention on pieces of a text, from eight tokens to all of it.
+
+    All pieces are padded to one size, so that one compiled program serves all of them.
+    """
+    ids = model.tokens(tokens)
+    depth, size = model.anatomy.depth, bucket(len(ids))
+    layers = sorted({0, depth // 2, depth - 1}) if layers is None else list(layers)
+    pieces = [ids[start : start + n] for n in lengths_up_to(len(ids)) for start in starts(len(ids), n, windows)]
+    constants: dict[int, list[float]] = {layer: [] for layer in layers}
+    radii: dict[int, list[float]] = {layer: [] for layer in layers}
+    for piece in pieces:
+        measure = model.embed(piece).padded(size)
+        for i in range(max(layers) + 1):
+            block = model.layers.block(i)
+            if i in constants:
+                seen = block.attention.before.push(measure)
+                constants[i].append(constant_at(Causal(block.heads) if block.causal else block.heads, seen))
+                radii[i].append(float(seen.radius()))
+            measure = block.map.push(measure)
+    return Sweep(
+        tuple(layers),
+        tuple(len(piece) for piece in pieces),
+        {layer: tuple(found) for layer, found in constants.items()},
+        {layer: tuple(found) for layer, found in radii.items()},
+    )
+
+
+def lengths_up_to(n: int) -> list[int]:
+    """8, 16, 32, … and n."""
+    doubled = [SHORTEST << i for i in range(32) if SHORTEST << i < n]
+    return [*doubled, n]
+
+
+def starts(n: int, length: int, windows: int) -> list[int]:
+    """Where windows of this length begin, evenly spread over the text."""
+    return sorted({round(i * (n - length) / max(windows - 1, 1)) for i in range(windows)})
+
+
+def constant_at(G: Any, mu: Any, tol: float = 1e-3) -> float:
+    """The local Lipschitz constant from below, at a measure that is padded already."""
+    layer, padded = cast((G, mu), common_dtype(G, mu))
+    return float(at_once(_constant, layer, padded, np.asarray(tol, padded.points.dtype)))
+
+
+@eqx.filter_jit
+def _constant(G: Any, mu: Any, tol: Any) -> Array:
+    start = jax.random.normal(jax.random.key(0), mu.points.shape, mu.points.dtype)
+    return stretch(G, mu, start, tol=tol, max_iterations=jnp.asarray(300)).value
