@@ -31,11 +31,12 @@ check: setup ## lint, formatting, types, and the rules in tools/
 	@failed=0; for tool in tools/[a-z]*.py; do $(PY) "$$tool" || failed=1; done; exit $$failed
 
 bench: ## time it against others, write tables of ratios to benchmarks/results; about three quarters of an hour
-	@sh tools/venv.sh dev bench
+	@sh tools/venv.sh dev bench parity
 	@$(PY) benchmarks/attention.py
 	@$(PY) benchmarks/lipschitz.py
 	@$(PY) benchmarks/flow.py
 	@$(PY) benchmarks/sphere.py
+	@$(PY) benchmarks/lens.py
 	@$(PY) -m pytest -q benchmarks --benchmark-only $(ARGS)
 
 parity: ## compare the lens with torch and transformers on new random models; ARGS="--seed 2" for others

@@ -80,15 +80,12 @@ def test_spectra_are_those_of_the_large_matrices(look: Look) -> None:
 
 
 def test_geometry_of_a_known_cloud(look: Look) -> None:
-    class Known:
-        points = np.repeat([[3.0, 0.0, 0.0], [0.0, 4.0, 0.0]], 5, axis=0)
-
-    assert COLUMNS["clusters"].of(Known()) == 2  # type: ignore[arg-type]
+    cloud = mf.Discrete.uniform(np.repeat([[3.0, 0.0, 0.0], [0.0, 4.0, 0.0]], 5, axis=0))
+    known = Look(mf.lens.Step(0, look.step.block, cloud, cloud, cloud))
     # two clusters of five at right angles: 20 pairs of 45 have cosine 1
-    assert COLUMNS["cosine"].of(Known()) == pytest.approx(20 / 45)  # type: ignore[arg-type]
-    assert COLUMNS["rank"].of(Known()) == pytest.approx(1.0)  # type: ignore[arg-type]
-    assert COLUMNS["top"].of(Known()) == pytest.approx(1.0)  # type: ignore[arg-type]
-    assert COLUMNS["size"].of(Known()) == pytest.approx(np.sqrt(12.5))  # type: ignore[arg-type]
+    expected = {"clusters": 2, "cosine": 20 / 45, "rank": 1.0, "top": 1.0, "size": np.sqrt(12.5), "transport": 0.0}
+    for name, value in expected.items():
+        assert COLUMNS[name].of(known) == pytest.approx(value, abs=1e-12), name
     # a token per time: the displacement is the distance conditioned on time, and W_2 is at most that
     assert 0 < COLUMNS["transport"].of(look) <= COLUMNS["moved"].of(look) + 1e-9
 

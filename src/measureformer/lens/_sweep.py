@@ -40,7 +40,7 @@ class Exponent:
     factor: float
 
 
-def fit_exponent(n: Sequence[float], values: Sequence[float]) -> Exponent:
+def fit_exponent(n: Any, values: Any) -> Exponent:
     """Least squares of log values against log n; the interval is Student's, from the residuals."""
     from scipy.special import stdtrit
 

@@ -98,11 +98,11 @@ def one_head(G: Heads, h: int) -> Heads:
 class Spread(eqx.Module):
     """Numbers of every head, averaged over the tokens."""
 
-    entropy: Float[Array, " h"]
-    held_by: Float[Array, " h"]
-    first: Float[Array, " h"]
-    own: Float[Array, " h"]
-    closure: Float[Array, " h"]
+    entropy: Float[Array, "*h"]
+    held_by: Float[Array, "*h"]
+    first: Float[Array, "*h"]
+    own: Float[Array, "*h"]
+    closure: Float[Array, "*h"]
 
 
 @eqx.filter_jit
