@@ -243,6 +243,8 @@ def _show_layers(found: Diagnosis) -> None:
         for row in cells:
             shown.add_row(*row)
         Console().print(shown)
+    if found.parity is not None:
+        typer.echo(f"hidden states are those of transformers up to {number(found.parity)}")
     for layer, fit in found.exponents().items():
         interval = f"[{number(fit.low)}, {number(fit.high)}]"
         typer.echo(f"attention of layer {layer + 1}: local constant ~ n^{number(fit.exponent)}, 95 % {interval}")

@@ -20,6 +20,7 @@ from measureformer.lens._sweep import Exponent, Sweep, sweep
 from measureformer.lens.architectures import Table
 from measureformer.lens.columns import COLUMNS, Look
 from measureformer.lens.model import Model
+from measureformer.lens.parity import deviation
 from measureformer.progress import bar
 
 SCHEMA = 1
@@ -49,6 +50,8 @@ class Diagnosis:
     sweep: dict[str, Any] | None
     """Local constants against the length of the context, with fitted exponents; None if left out."""
     seconds: float
+    parity: float | None = None
+    """Largest difference of the hidden states to those of the reference, where it is installed."""
     version: str = __version__
 
     def column(self, name: str) -> np.ndarray:
@@ -129,6 +132,7 @@ def diagnose(
         sensitivity=sensitivity,
         sweep=grown,
         seconds=time.perf_counter() - started,
+        parity=None if table else deviation(model, given),
     )
 
 
