@@ -65,8 +65,8 @@ claim = Claim(
     name="castin-2024-certificate-on-real-text",
     title="The certificate holds on a trained encoder",
     statement=(
-        "For the attention of the layers of all-MiniLM-L6-v2, and for each of their heads, on the tokens of a real text: "
-        "the local Lipschitz constant in L² of the tokens is at most the certified bound."
+        "For the attention of the layers of all-MiniLM-L6-v2, and for each of their heads, on the tokens of a real "
+        "text: the local Lipschitz constant in L² of the tokens is at most the certified bound."
     ),
     hypotheses=("float32 weights, with the rounding of the engine counted",),
     reference="castin2024",

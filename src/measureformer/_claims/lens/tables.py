@@ -59,7 +59,7 @@ def _run(key: Any, config: Config) -> Outcome:
         (Series("TabPFN", (0.0, 1.0, 2.0, 3.0), (repeated, permuted, apart[1], apart[0]), "bars"),),
         yscale="log",
         xticks=names,
-        caption=f"Two moons, {config.rows} labelled points; {accuracy:.0%} of {config.asked} others are predicted right.",
+        caption=f"Two moons, {config.rows} labelled points; {accuracy:.0%} of {config.asked} others are right.",
     )
     return _outcome(repeated, permuted, apart[1] / apart[0], figure)
 
@@ -67,17 +67,25 @@ def _run(key: Any, config: Config) -> Outcome:
 def _control(key: Any, config: Config) -> Outcome:
     rng, reader = generator(key), model("smollm2")
     ids = real_text(reader, config.rows)
+    context, last = ids[:-1], ids[-1:]
 
-    def outputs(context: np.ndarray) -> np.ndarray:
-        return np.asarray(reader.logits(np.concatenate([context, ids[-1:]]), last=True), np.float64)[0]
+    def outputs(measure: Any) -> np.ndarray:
+        """What the last token has become after the last layer."""
+        for layer in reader.layers:
+            measure = layer.push(measure)
+        return np.asarray(measure.points, np.float64)[-1]
 
-    context = ids[:-1]
-    base = outputs(context)
+    def reading(context: np.ndarray) -> np.ndarray:
+        return outputs(reader.embed(np.concatenate([context, last])))
+
+    sigma = reader.embed(ids)
+    base, step = outputs(sigma), rng.normal(size=sigma.points.shape).astype(np.float32) * float(sigma.radius())
     size = float(np.abs(base).max())
-    repeated = float(np.abs(outputs(np.tile(context, 2)) - base).max()) / size
-    permuted = float(np.abs(outputs(rng.permutation(context)) - base).max()) / size
-    # tokens do not move by a little: the third number is that of the claim at its edge
-    return _outcome(repeated, permuted, 0.5)
+    moved = [outputs(sigma.with_points(sigma.points + np.float32(eps) * step)) for eps in (0.01, 0.001)]
+    apart = [float(np.abs(found - base).max()) / size for found in moved]
+    repeated = float(np.abs(reading(np.tile(context, 2)) - base).max()) / size
+    permuted = float(np.abs(reading(rng.permutation(context)) - base).max()) / size
+    return _outcome(repeated, permuted, apart[1] / apart[0])
 
 
 claim = Claim(
