@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -41,7 +41,6 @@ class Look:
     """A layer on a text, with what several columns share."""
 
     step: Step
-    skip: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def heads(self) -> Heads:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -198,8 +198,6 @@ def _figure(
     drawn = tuple(entry for entry in series if entry.x)
     return Figure(title, xlabel, ylabel, drawn, xscale, yscale, caption=caption) if drawn else None
 
-
-Cell = Callable[[Diagnosis, int], float]
 
 TABLE: tuple[tuple[str, str], ...] = (
     ("size", "norm"),

@@ -124,7 +124,7 @@ class Model:
                 )
             return self.anatomy.entry().push(self.anatomy.tokens(text))
         measure = self.anatomy.entry().push(self.anatomy.tokens(self.tokens(text)))
-        return measure if self.anatomy.causal or self.layers.needs_time else measure.space()
+        return measure if self.anatomy.causal else measure.space()
 
     def steps(self, text: Any) -> Iterator[Step]:
         """The layers one after the other, each with the measures before, between and after its halves.
@@ -157,7 +157,9 @@ class Model:
         return self._head().push(self._exit().push(measure)).points
 
     def _exit(self) -> AbstractInContextMap:
-        return self._ends.setdefault("exit", self.anatomy.exit())
+        if "exit" not in self._ends:
+            self._ends["exit"] = self.anatomy.exit()
+        return self._ends["exit"]
 
     def _head(self) -> AbstractInContextMap:
         if "head" not in self._ends:
@@ -179,10 +181,6 @@ class Layers(Sequence[AbstractInContextMap]):
 
     def __len__(self) -> int:
         return self._anatomy.depth
-
-    @property
-    def needs_time(self) -> bool:
-        return self.block(0).heads.needs_time
 
     def block(self, i: int) -> Block:
         """Layer i in its parts: normalisations, heads, perceptron."""

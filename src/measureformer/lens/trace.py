@@ -123,7 +123,9 @@ class Trace:
 
     @property
     def words(self) -> list[str]:
-        """The tokens as they are written in the vocabulary."""
+        """The tokens as they are written in the vocabulary; nothing for a table."""
+        if self.model.anatomy.reads != "text":
+            return []
         tokenizer = self.model.tokenizer
         return [str(token) for token in self.tokens] if tokenizer is None else tokenizer.words(self.tokens)
 

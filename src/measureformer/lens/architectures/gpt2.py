@@ -20,6 +20,7 @@ from measureformer.lens.architectures.base import (
 )
 from measureformer.lens.checkpoint import Checkpoint
 from measureformer.maps import MLP, AffineAttention, LayerNorm, Linear, Positional, PositionTable
+from measureformer.numerics.arrays import on_device
 from measureformer.numerics.random import normal
 
 
@@ -68,7 +69,8 @@ def read(checkpoint: Checkpoint) -> Anatomy:
         tokens=text_measure(lambda ids: checkpoint.rows(f"{root}wte.weight", ids)),
         entry=lambda: Positional(PositionTable(checkpoint.tensor(f"{root}wpe.weight", (limit, dim)))),
         exit=lambda: norm("ln_f"),
-        head=lambda: Linear(checkpoint.tensor(head, (vocabulary, dim))),
+        # the largest matrix of all: one copy of it is enough
+        head=lambda: Linear(on_device(checkpoint.tensor(head, (vocabulary, dim)))),
         vocabulary=vocabulary,
         limit=limit,
         causal=True,

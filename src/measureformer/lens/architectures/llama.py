@@ -21,6 +21,7 @@ from measureformer.lens.architectures.base import (
 from measureformer.lens.architectures.gguf_names import renamed
 from measureformer.lens.checkpoint import Checkpoint
 from measureformer.maps import GatedMLP, Linear, RMSNorm, RotaryAttention
+from measureformer.numerics.arrays import on_device
 
 
 def read(checkpoint: Checkpoint) -> Anatomy:
@@ -81,7 +82,8 @@ def read(checkpoint: Checkpoint) -> Anatomy:
         block=block,
         tokens=text_measure(lambda ids: checkpoint.rows(words, ids)),
         exit=lambda: norm("model.norm.weight"),
-        head=lambda: Linear(checkpoint.tensor(head, (vocabulary, dim))),
+        # the largest matrix of all: one copy of it is enough
+        head=lambda: Linear(on_device(checkpoint.tensor(head, (vocabulary, dim)))),
         vocabulary=vocabulary,
         limit=_limit(settings),
         causal=True,
