@@ -102,7 +102,7 @@ def diagnose(
     ((1, 2), 5)
     """
     started = time.perf_counter()
-    given = text if isinstance(text, Table) else model.tokens(text)
+    given: Any = text if isinstance(text, Table) else model.tokens(text)
     depth, table = model.anatomy.depth, isinstance(given, Table)
     kept = _Kept.at(save, model, given, lipschitz)
     layers: list[Numbers] = []

@@ -106,7 +106,7 @@ class Spread(eqx.Module):
 
 @eqx.filter_jit
 def _spread(G: Any, mu: Any) -> Spread:
-    times = getattr(mu, "times", None)
+    times: Any = getattr(mu, "times", None)
     q, k, v = G.project_at(mu, mu.points, times) if G.needs_time else G.project(mu, mu.points)
     massive = mu.log_weights > -jnp.inf
     share = jnp.where(massive, 1.0, 0.0).astype(q.dtype) / jnp.sum(massive).astype(q.dtype)
@@ -126,8 +126,8 @@ def _spread(G: Any, mu: Any) -> Spread:
         closure = mean_v + (base * tilt) @ v - jnp.sum(base * tilt, axis=1)[:, None] * mean_v
         out = p @ v
         error, size = (jnp.sum(share * jnp.sum(a * a, axis=1)) for a in (out - closure, out - mean_v))
-        means = [jnp.sum(share * a) for a in (entropy, held, p[:, 0], jnp.diagonal(p))]
-        return Spread(*means, jnp.sqrt(error / jnp.where(size > 0, size, 1)))
+        entropy, held, first, own = (jnp.sum(share * a) for a in (entropy, held, p[:, 0], jnp.diagonal(p)))
+        return Spread(entropy, held, first, own, jnp.sqrt(error / jnp.where(size > 0, size, 1)))
 
     return jax.lax.map(one, (q, k, v))
 
@@ -163,7 +163,8 @@ def _trace(stack: np.ndarray) -> np.ndarray:
 
 def _nuclear(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Sum of the singular values of left·right, from the triangular factors of both."""
-    small = np.linalg.qr(left, mode="r") @ np.linalg.qr(right.swapaxes(1, 2), mode="r").swapaxes(1, 2)
+    first, second = (np.asarray(np.linalg.qr(part, mode="r")) for part in (left, right.swapaxes(1, 2)))
+    small = first @ second.swapaxes(1, 2)
     total = np.linalg.svd(small, compute_uv=False).sum(axis=1)
     return np.where(total > 0, total, 1)
 
@@ -314,12 +315,12 @@ def _attraction(look: Look) -> np.ndarray:
 
 @column("vo_top", "largest eigenvalue of VO", "The largest real part of an eigenvalue of VO.", per_head=True)
 def _vo_top(look: Look) -> np.ndarray:
-    return look.small.vo.real.max(axis=1)
+    return np.real(look.small.vo).max(axis=1)
 
 
 @column("vo_bottom", "least eigenvalue of VO", "The least real part of an eigenvalue of VO.", per_head=True)
 def _vo_bottom(look: Look) -> np.ndarray:
-    return look.small.vo.real.min(axis=1)
+    return np.real(look.small.vo).min(axis=1)
 
 
 @column("alignment", "alignment of A", "Trace of A = KᵀQ over its nuclear norm.", per_head=True)

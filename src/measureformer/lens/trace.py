@@ -15,7 +15,7 @@ from measureformer.attention import attend
 from measureformer.lens.architectures import Block
 from measureformer.maps.affine import RotaryAttention
 from measureformer.maps.heads import mask_times
-from measureformer.measures import AbstractAtomic, Prefixes
+from measureformer.measures import Prefixes
 from measureformer.numerics.arrays import at_once, cast, common_dtype, on_device
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ class Step:
         layer, padded = cast((self.block.heads, seen.padded()), common_dtype(self.block.heads, seen))
         out = at_once(_head_trace, layer, Prefixes(padded) if self.block.causal else padded)
         n = seen.n
-        rows = [np.asarray(part)[:, :n] for part in (out.q, out.k, out.v, out.log_normalizers, out.contributions)]
-        return HeadTrace(*map(on_device, rows), on_device(np.asarray(out.bias)))
+        parts = out.q, out.k, out.v, out.log_normalizers, out.contributions
+        q, k, v, log_normalizers, contributions = (on_device(np.asarray(part)[:, :n]) for part in parts)
+        return HeadTrace(q, k, v, log_normalizers, contributions, on_device(np.asarray(out.bias)))
 
     @property
     def A(self) -> Float[Array, "h d d"]:
@@ -87,7 +88,7 @@ class Step:
 
 
 @eqx.filter_jit
-def _head_trace(G: Any, mu: AbstractAtomic) -> HeadTrace:
+def _head_trace(G: Any, mu: Any) -> HeadTrace:
     times = mask_times(mu, getattr(mu, "times", None))
     q, k, v = G.project_at(mu, mu.points, mu.times) if isinstance(G, RotaryAttention) else G.project(mu, mu.points)
     out = attend(q, k, v, mu.log_weights, times=times)

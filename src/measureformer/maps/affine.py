@@ -25,7 +25,9 @@ class AbstractAffineHeads(AbstractHeads):
     v_bias: Float[Array, "h e"]
     bias: Float[Array, " o"]
 
-    def __init__(self, Q: Any, K: Any, V: Any, W: Any, *, biases: Any = (None, None, None, None), scale: Any = 1.0):
+    def __init__(
+        self, Q: Any, K: Any, V: Any, W: Any, *, biases: Any = (None, None, None, None), scale: Any = 1.0
+    ) -> None:
         super().__init__(Q, K, V, W, scale=scale)
         if not isinstance(biases, (tuple, list)) or len(biases) != 4:
             raise ShapeError(
@@ -76,6 +78,11 @@ class AffineAttention(AbstractAffineHeads):
     >>> G(mu, [5.0]).round(4).tolist()
     [5.7311]
     """
+
+    def __init__(
+        self, Q: Any, K: Any, V: Any, W: Any, *, biases: Any = (None, None, None, None), scale: Any = 1.0
+    ) -> None:
+        super().__init__(Q, K, V, W, biases=biases, scale=scale)
 
     def on_atoms(self, mu: AbstractAtomic, x: Array, t: Any) -> Array:
         q, k, v = self.project(mu, x)

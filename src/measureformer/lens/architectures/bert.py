@@ -94,10 +94,10 @@ class Reader:
     def heads(self, prefix: str, names: Names, heads: int) -> AffineAttention:
         parts = [self.affine(prefix + name) for name in (names.query, names.key, names.value)]
         out, out_bias = self.affine(prefix + names.output)
-        stacks = [rows_per_head(matrix, heads) for matrix, _ in parts]
+        Q, K, V = (rows_per_head(matrix, heads) for matrix, _ in parts)
         biases = [rows_per_head(bias, heads) for _, bias in parts]
-        scale = 1 / math.sqrt(stacks[0].shape[1])
-        return AffineAttention(*stacks, columns_per_head(out, heads), biases=(*biases, out_bias), scale=scale)
+        scale = 1 / math.sqrt(Q.shape[1])
+        return AffineAttention(Q, K, V, columns_per_head(out, heads), biases=(*biases, out_bias), scale=scale)
 
     def predictions(self, names: Names, activation: object, table: str) -> AbstractInContextMap:
         """Logits of masked tokens: a transformed token against the (shared) table of tokens."""

@@ -56,8 +56,11 @@ def read(checkpoint: Checkpoint) -> Anatomy:
         parts = [projection(f"{prefix}self_attn.{letter}_proj", count) for letter, count in counts]
         out = checkpoint.tensor(f"{prefix}self_attn.o_proj.weight", (dim, heads * head_dim))
         bias = f"{prefix}self_attn.o_proj.bias"
+        Q, K, V = (stack for stack, _ in parts)
         attention = RotaryAttention(
-            *(stack for stack, _ in parts),
+            Q,
+            K,
+            V,
             columns_per_head(out, heads),
             frequencies=turns,
             biases=(*(b for _, b in parts), checkpoint.tensor(bias) if bias in checkpoint else None),
