@@ -18,11 +18,12 @@ atlas: setup ## check every claim and write atlas/index.html; ARGS="--only NAME"
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
+# tests of a file share compiled programs: they go to the same process
 test: setup ## run all tests; ARGS="-k word" for some
-	@$(PY) -m pytest -q -n 2 --dist loadgroup $(ARGS)
+	@$(PY) -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 quick: setup ## run the fast tests, less than two minutes
-	@$(PY) -m pytest -q -n 2 --dist loadgroup -m "not slow" $(ARGS)
+	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" $(ARGS)
 
 check: setup ## lint, formatting, types, and the rules in tools/
 	@$(PY) -m ruff check -q .
@@ -30,12 +31,20 @@ check: setup ## lint, formatting, types, and the rules in tools/
 	@$(PY) -m pyright
 	@failed=0; for tool in tools/[a-z]*.py; do $(PY) "$$tool" || failed=1; done; exit $$failed
 
-bench: ## time it against others, write tables of ratios to benchmarks/results; about three quarters of an hour
+bench: ## time it against others, write tables of ratios to benchmarks/results; more than an hour
 	@sh tools/venv.sh dev bench parity
 	@$(PY) benchmarks/attention.py
 	@$(PY) benchmarks/lipschitz.py
+	@$(PY) benchmarks/grid.py
+	@$(PY) benchmarks/grid_certificate.py
 	@$(PY) benchmarks/flow.py
 	@$(PY) benchmarks/sphere.py
+	@$(PY) benchmarks/implicit_bias.py
+	@$(PY) benchmarks/memory.py
+	@$(PY) benchmarks/sequences.py
+	@$(PY) benchmarks/universality.py
+	@$(PY) benchmarks/incontext.py
+	@$(PY) benchmarks/optimizers.py
 	@$(PY) benchmarks/lens.py
 	@$(PY) -m pytest -q benchmarks --benchmark-only $(ARGS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -28,6 +29,9 @@ settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
+# tracing makes many objects that live on: looking through them all the time would be a tenth of the time of the tests
+gc.set_threshold(200_000, 50, 100)
+
 _seconds: dict[str, float] = defaultdict(float)
 
 
@@ -42,14 +46,10 @@ def light_compilation() -> Iterator[None]:
     jax.clear_caches()  # other tests must not meet these programs
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share compiled programs go to the same process: a file's, or a map's in the contract."""
     for item in items:
         if _chapter(item.nodeid) not in _QUICK_CHAPTERS:
             item.add_marker(pytest.mark.slow)
-        name = getattr(item, "callspec", None) and item.callspec.params.get("name")  # type: ignore[attr-defined]
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.name}:{name}" if name else item.path.name))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -59,9 +59,7 @@ def public() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, (home, _) in homes(parse(PACKAGE / "__init__.py")).items():
         found.setdefault(home, []).append(name)
-    for home in measureformer._NAMESPACES:
-        found.setdefault(home, [])
-    return found
+    return found | {home: [] for home in measureformer._NAMESPACES if home not in found}
 
 
 def reference_page(home: str, names: list[str]) -> str:

@@ -2,7 +2,8 @@
 
 Public names are those of the lazy table `_HOMES` in the package's `__init__.py`; editors read the `TYPE_CHECKING` block
 beside it, so the two must agree. Exceptions need a docstring but no example. The functions of a folder in `_NAMESPACES`
-are public under its name, as in `mf.regularity.ball`.
+are public under its name, as in `mf.regularity.ball`, and so are those of modules that its `__init__.py` imports by
+name, as in `mf.incontext.tasks.linear`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from _rules import Violation, homes, main, parse
 
@@ -39,9 +40,24 @@ def rule(root: Path) -> Iterator[Violation]:
         yield from (Violation(init, line, f"{name} {what}", do) for what, do in _document_faults(name, value))
     for folder in getattr(package, "_NAMESPACES", ()):
         source = root / "src" / PACKAGE / folder / "__init__.py"
-        for name, value in vars(importlib.import_module(f"{PACKAGE}.{folder}")).items():
-            if inspect.isfunction(value):
-                yield from (Violation(source, 1, f"{name} {what}", do) for what, do in _document_faults(name, value))
+        for name, value in _functions(f"{PACKAGE}.{folder}"):
+            yield from (Violation(source, 1, f"{name} {what}", do) for what, do in _document_faults(name, value))
+
+
+def _functions(home: str) -> Iterator[tuple[str, Any]]:
+    """The functions of a public folder, and the public ones of the modules that it shows as a whole."""
+    module = importlib.import_module(home)
+    yield from ((name, value) for name, value in vars(module).items() if inspect.isfunction(value))
+    imports = (node for node in parse(Path(inspect.getfile(module))).body if _imports(node, home))
+    for alias in (alias for node in imports for alias in node.names):
+        inner = importlib.import_module(f"{home}.{alias.name}")
+        for name, value in vars(inner).items():
+            if inspect.isfunction(value) and value.__module__ == inner.__name__ and not name.startswith("_"):
+                yield f"{alias.name}.{name}", value
+
+
+def _imports(node: ast.stmt, home: str) -> TypeGuard[ast.ImportFrom]:
+    return isinstance(node, ast.ImportFrom) and node.module == home
 
 
 def _seen_by_editors(tree: ast.Module) -> dict[str, tuple[str, int]]:

@@ -37,7 +37,18 @@ _HOMES = {
         "shard",
         "subset_sum_gap",
     ],
-    "attention": ["Attended", "Concentration", "Sharded", "Streaming", "attend", "concentration"],
+    "attention": [
+        "Attended",
+        "Concentration",
+        "Coverage",
+        "Grid",
+        "Plan",
+        "Sharded",
+        "Streaming",
+        "attend",
+        "concentration",
+        "coverage",
+    ],
     "maps": [
         "AbstractInContextMap",
         "AffineAttention",
@@ -82,24 +93,43 @@ _HOMES = {
     "refs": ["cite"],
     "errors": ["MeasureformerError"],
 }
-_NAMESPACES = ("flows", "lens", "regularity", "structure")
+_NAMESPACES = (
+    "flows",
+    "implicit_bias",
+    "incontext",
+    "lens",
+    "memory",
+    "regularity",
+    "structure",
+    "text",
+    "universality",
+)
 """Folders that are public as a whole: `mf.regularity.ball`."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
     import measureformer.flows as flows  # noqa: F401
+    import measureformer.implicit_bias as implicit_bias  # noqa: F401
+    import measureformer.incontext as incontext  # noqa: F401
     import measureformer.lens as lens  # noqa: F401
+    import measureformer.memory as memory  # noqa: F401
     import measureformer.regularity as regularity  # noqa: F401
     import measureformer.structure as structure  # noqa: F401
+    import measureformer.text as text  # noqa: F401
+    import measureformer.universality as universality  # noqa: F401
     from measureformer._claims import Claim as Claim
     from measureformer._claims import check as check
     from measureformer._claims import claims as claims
     from measureformer.attention import Attended as Attended
     from measureformer.attention import Concentration as Concentration
+    from measureformer.attention import Coverage as Coverage
+    from measureformer.attention import Grid as Grid
+    from measureformer.attention import Plan as Plan
     from measureformer.attention import Sharded as Sharded
     from measureformer.attention import Streaming as Streaming
     from measureformer.attention import attend as attend
     from measureformer.attention import concentration as concentration
+    from measureformer.attention import coverage as coverage
     from measureformer.distributed import join_workers as join_workers
     from measureformer.errors import MeasureformerError as MeasureformerError
     from measureformer.flows import flow as flow

@@ -1,4 +1,4 @@
-"""The command line: list claims, check some, write the atlas.
+"""The command line: list claims, check some, write the atlas, recall pictures; train models (in `commands`).
 
 Only Typer is imported here; JAX, Rich and the report are loaded by the commands that need them, so that help is quick.
 On a terminal there are colours and a progress bar, elsewhere plain lines.
@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from measureformer import __version__
+from measureformer.commands import icl, text
 from measureformer.errors import ClaimNotRunError, ClaimRunError, MeasureformerError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ What to type next:
   measureformer claims          the statements of the theory that can be checked
   measureformer check NAME      check one of them, with its control, in seconds
   measureformer atlas --quick   check all of them and write atlas/index.html
+  measureformer memory FOLDER   recall your own pictures from halves of them
   measureformer lens PATH       measure a pretrained transformer on a text
   measureformer --help          everything else
 """
@@ -67,6 +69,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(icl.app, name="icl")
+app.add_typer(text.app, name="text")
 
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 Quick = Annotated[bool, typer.Option("--quick/--full", help="Small sizes that take seconds, or the real ones.")]
@@ -187,7 +192,7 @@ def lens(
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Measure a pretrained transformer on a text: how Lipschitz, how clustered, how sparse, layer by layer."""
-    from measureformer._lens_command import Request, run_lens
+    from measureformer.commands._lens import Request, run_lens
 
     found, page = run_lens(Request(path, text, tokens, against, out, quick))
     if as_json:
@@ -209,6 +214,34 @@ def launch(
     from measureformer.launcher import launch
 
     launch(script, arguments or [], workers=workers)
+
+
+@app.command()
+def memory(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PICTURES...", help="Files, or folders of them, to be stored.")
+    ],
+    query: Annotated[
+        list[Path] | None, typer.Option(help="A picture to start from; otherwise the stored ones.")
+    ] = None,
+    mask: Annotated[
+        float | None, typer.Option(help="Share at the bottom that is hidden; 0.5 if nothing is said.")
+    ] = None,
+    noise: Annotated[float | None, typer.Option(help="Share of the pixels that are turned to their negative.")] = None,
+    generation: Annotated[str, typer.Option(help="modern, dense, classical, or all three.")] = "modern",
+    beta: Annotated[
+        float | None, typer.Option(help="Inverse temperature of a modern memory; chosen by itself.")
+    ] = None,
+    size: Annotated[str | None, typer.Option(help="Resize all pictures to WIDTHxHEIGHT, such as 32x32.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of what is recalled.")] = Path("recalled"),
+    seed: Seed = 0,
+) -> None:
+    """Store your own pictures, and recall them from masked or noisy versions. Writes what came back, and a sheet."""
+    from measureformer.memory._command import Damage, run
+
+    damage = Damage(mask, noise, seed)
+    for line in run(paths, query or [], damage, generation=generation, beta=beta, size=size, out=out):
+        typer.echo(_one_line(line))
 
 
 @app.command()

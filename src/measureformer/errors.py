@@ -100,7 +100,7 @@ class StepLimitError(FlowError):
 
 
 class TrainingError(FlowError):
-    """The loss of a flow in training stopped being finite; `last` are the last layers with a finite one."""
+    """The loss stopped being finite in training; `last` are the last weights with a finite one."""
 
 
 class BoxError(FlowError):
@@ -147,12 +147,51 @@ class SupportError(MeasureformerError, ArithmeticError):
     """A map between measures does not keep atoms together, where something was to be read from them."""
 
 
+class ConstructionError(MeasureformerError, ValueError):
+    """A construction would be too large, or its function does not fit into it."""
+
+
+class NotEquivariantError(MeasureformerError, ValueError):
+    """A function of sequences depends on the order of tokens; `witness` is a pair (permutation, sequence)."""
+
+    def __init__(self, *, got: str, need: str, do: str, witness: Any = None) -> None:
+        super().__init__(got=got, need=need, do=do)
+        self.witness = witness
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_witness, (type(self), self.got, self.need, self.do, self.witness)
+
+
+def _rebuild_witness(cls: type[NotEquivariantError], got: str, need: str, do: str, witness: Any) -> NotEquivariantError:
+    return cls(got=got, need=need, do=do, witness=witness)
+
+
 class OptionError(MeasureformerError, ValueError):
     """An option has a value outside the listed ones."""
 
 
+class TieError(MeasureformerError, ValueError):
+    """Several tokens have the largest score, where one was to be chosen."""
+
+
+class InfeasibleError(MeasureformerError, ValueError):
+    """The solution of a problem that has none was asked for."""
+
+
 class ToleranceError(MeasureformerError, ArithmeticError):
     """The requested accuracy cannot be guaranteed in this arithmetic."""
+
+
+class PatternError(MeasureformerError, ValueError):
+    """Patterns that a memory cannot hold, or states that it cannot have: entries other than ±1 in a binary one."""
+
+
+class ImageError(MeasureformerError, ValueError):
+    """A file that is not a picture, a damaged or huge one, or pictures that do not go together."""
+
+
+class PlanError(MeasureformerError, ValueError):
+    """A plan was used for points that have left its cells."""
 
 
 class UnknownClaimError(MeasureformerError, KeyError):
@@ -200,11 +239,11 @@ class ArchitectureError(MeasureformerError, ValueError):
 
 
 class TextError(MeasureformerError, ValueError):
-    """A text that is empty or binary, does not fit into the model's context, or was cut by another tokenizer."""
+    """A text that is empty, binary, too short or too long, or that does not fit the model's tokens."""
 
 
-class MissingPackageError(MeasureformerError, ImportError):
-    """An optional package, or the data it brings, is not installed."""
+class DependencyError(MeasureformerError, ImportError):
+    """A library that an optional part needs, or the data it brings, is not installed."""
 
 
 class MeshError(MeasureformerError, ValueError):

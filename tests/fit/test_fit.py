@@ -20,6 +20,7 @@ from compilations import count_compilations
 from measureformer import errors
 from measureformer.flows import Training, _training, fit
 from measureformer.flows._training import Problem, Stack
+from measureformer.training import loop
 
 DIM = 2
 KEY = jax.random.key(0)
@@ -117,12 +118,12 @@ def test_a_head_that_is_switched_off_stays_so() -> None:
     start = _training.resting(KEY, DIM, 2, 1)
     start.V[:, 1] = 0
     problem, training = fit._problem(*data()), Training(solver="euler", depth=1)
-    state = _training.started(jax.tree.map(jax.numpy.asarray, start), training)
+    state = loop.started(jax.tree.map(jax.numpy.asarray, start), training)
     for _ in range(3):
-        state, _ = eqx.filter_jit(_training.updated)(state, problem, training)
-    assert not np.asarray(state.stack.V[:, 1]).any()
-    assert not np.asarray(state.stack.W[:, 1]).any()
-    assert np.asarray(state.stack.W[:, 0]).any()
+        state, _ = eqx.filter_jit(loop.updated)(state, _training.FlowLoss(problem, training), training, KEY)
+    assert not np.asarray(state.weights.V[:, 1]).any()
+    assert not np.asarray(state.weights.W[:, 1]).any()
+    assert np.asarray(state.weights.W[:, 0]).any()
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------
@@ -190,10 +191,9 @@ def test_single_precision_stays_single() -> None:
 
 
 def test_other_data_of_the_same_sizes_compile_nothing() -> None:
+    other = jax.random.key(1)
     mf.flows.fit_flow(*data(), heads=1, pieces=1, key=KEY, training=SHORT)
-    assert not count_compilations(
-        lambda: mf.flows.fit_flow(*data(1), heads=1, pieces=1, key=jax.random.key(1), training=SHORT)
-    )
+    assert not count_compilations(lambda: mf.flows.fit_flow(*data(1), heads=1, pieces=1, key=other, training=SHORT))
 
 
 # --- saving ----------------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(
     assert len(whole.losses) == 31
 
     # Ctrl-C after the first state is on the disk, in the middle of the work
-    chunk, calls = fit._chunk, []
+    chunk, calls = loop._chunk, []
 
     def interrupted(*arguments: Any) -> Any:
         calls.append(1)
@@ -217,7 +217,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(
             raise KeyboardInterrupt
         return chunk(*arguments)
 
-    monkeypatch.setattr(fit, "_chunk", interrupted)
+    monkeypatch.setattr(loop, "_chunk", interrupted)
     with pytest.raises(KeyboardInterrupt):
         mf.flows.fit_flow(*data(), **options, save=tmp_path / "run")
     monkeypatch.undo()
@@ -240,7 +240,7 @@ def test_more_steps_go_on_from_a_finished_training(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
     program = """
 import os, sys, jax, numpy as np, measureformer as mf
-from measureformer.flows import fit
+from measureformer.training import loop
 rng = np.random.default_rng(0)
 mu = [mf.Discrete.uniform(rng.normal(size=(3, 2))) for _ in range(3)]
 x, y = rng.normal(size=(2, 3, 2))
@@ -248,11 +248,11 @@ training = mf.flows.Training(steps=40, solver="euler")
 def trained(save):
     return mf.flows.fit_flow(mu, x, y, heads=1, pieces=1, key=jax.random.key(0), training=training, save=save).losses
 if sys.argv[1] == "die":
-    chunk, calls = fit._chunk, []
+    chunk, calls = loop._chunk, []
     def dying(*arguments):
         calls.append(1)
         return os._exit(9) if len(calls) == 3 else chunk(*arguments)
-    fit._chunk = dying
+    loop._chunk = dying
 cut = trained(sys.argv[2])
 print(len(cut), cut.tobytes() == trained(None).tobytes())
 """

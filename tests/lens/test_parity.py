@@ -12,7 +12,7 @@ import pytest
 import measureformer as mf
 from compilations import count_compilations
 from lens_reference import FAMILIES, TOLERANCE, Drawn, deviations, folder, stored
-from measureformer.errors import ArchitectureError, CheckpointError, MissingPackageError, OptionError, TextError
+from measureformer.errors import ArchitectureError, CheckpointError, DependencyError, OptionError, TextError
 from measureformer.lens.architectures.gguf_names import LAYER
 from measureformer.lens.checkpoint import Checkpoint
 
@@ -235,7 +235,7 @@ def test_without_a_path_the_box_is_opened_or_its_absence_explained() -> None:
     if box.is_file():
         assert mf.lens.load().anatomy.causal
     else:
-        with pytest.raises(MissingPackageError, match="model in the box"):
+        with pytest.raises(DependencyError, match="model in the box"):
             mf.lens.load()
 
 

@@ -22,9 +22,10 @@ from compilations import count_compilations
 from launching import PATIENCE, QUICK_TO_COMPILE, environment
 from measureformer import errors, progress
 from measureformer.flows import _drive
+from measureformer.flows._adaptive import AdaptiveWalk
+from measureformer.flows._equal import EqualWalk
 from measureformer.flows._fingerprint import fingerprint
 from measureformer.flows._saved import Folder
-from measureformer.flows._walk import AdaptiveWalk, EqualWalk
 
 DIM = 2
 TIMES = [0.0, 0.3, 0.31, 0.8, 1.0]

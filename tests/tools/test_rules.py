@@ -55,6 +55,13 @@ def whole(module: str) -> dict[str, str]:
     return {**files, INIT: files[INIT] + "_NAMESPACES = ('b',)\n"}
 
 
+def within(module: str) -> dict[str, str]:
+    """A package in which the folder `b` is public, and shows its module `c` as a whole."""
+    files = {k: v for k, v in whole("").items() if not k.endswith("b.py")}
+    inner = {"b/__init__.py": "from measureformer.b import c as c\n", "b/c.py": module}
+    return files | {f"src/measureformer/{name}": text for name, text in inner.items()}
+
+
 def pinned(constraints: str) -> dict[str, str]:
     project = '[project]\ndependencies = ["numpy>=2"]\n[project.optional-dependencies]\nx = ["torch==2.13.0"]\n'
     return {"pyproject.toml": project, "constraints.txt": constraints}
@@ -115,6 +122,7 @@ NO = {
         "f has an example in f that fails",
     ),
     "names: in a public folder": ("public_names", whole("def g():\n    pass\n"), "g has no docstring"),
+    "names: in a module of one": ("public_names", within("def g():\n    pass\n"), "c.g has no docstring"),
     "names: not for editors": ("public_names", package({"a": ["f"]}, "pass", a=FINE), "not under TYPE_CHECKING"),
     "names: editors only": ("public_names", package({}, "from measureformer.a import f", a=FINE), "not in _HOMES"),
     "names: two places": (

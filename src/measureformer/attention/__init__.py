@@ -4,6 +4,11 @@ from measureformer.attention._attend import Attended as Attended
 from measureformer.attention._attend import attend as attend
 from measureformer.attention._concentration import Concentration as Concentration
 from measureformer.attention._concentration import concentration as concentration
+from measureformer.attention._coverage import Coverage as Coverage
+from measureformer.attention._coverage import coverage as coverage
+from measureformer.attention._coverage import fewest as fewest
+from measureformer.attention.grid import Grid as Grid
+from measureformer.attention.grid import Plan as Plan
 from measureformer.attention.hardmax import hardmax as hardmax
 from measureformer.attention.linear import masked_linear as masked_linear
 from measureformer.attention.sharded import Sharded as Sharded

@@ -1,4 +1,4 @@
-"""The second driver of `flow`: a Python loop, for runs that are saved, resumed, or spread over several devices."""
+"""The second driver of `flow`: a Python loop, for runs that are saved, resumed, spread over devices, or on a grid."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DtypeError, SpreadError
+from measureformer.flows._adaptive import AdaptiveWalk
+from measureformer.flows._equal import EqualWalk
 from measureformer.flows._fingerprint import fingerprint
+from measureformer.flows._follow import Following
 from measureformer.flows._integrate import LIMIT, Settings, Solved
 from measureformer.flows._map import Depthwise, refuse_failure
 from measureformer.flows._plan import Plan
 from measureformer.flows._saved import KINDS, Folder
-from measureformer.flows._walk import AbstractWalk, AdaptiveWalk, EqualWalk, Stand
+from measureformer.flows._walk import AbstractWalk, Stand
 from measureformer.numerics.arrays import is_elsewhere, is_spread, on_device
 from measureformer.numerics.mesh import TOKENS, mesh_of, over, placed
 from measureformer.progress import bar
@@ -37,11 +40,17 @@ class Record(NamedTuple):
     taken: int = 0
 
 
-def travel(layers: Depthwise, initial: Any, plan: Plan, settings: Settings, save: Any) -> Float[Array, "k n d"]:
-    """The points at the start and at the times of the plan, in the folder `save` too if there is one."""
+def travel(
+    layers: Depthwise, initial: Any, plan: Plan, settings: Settings, save: Any
+) -> tuple[Float[Array, "k n d"], float]:
+    """The points at the start and at the times of the plan, in the folder `save` too if there is one.
+
+    And the largest error bound of attention on a grid, 0 without one.
+    """
     mesh = mesh_of(initial) if is_spread(initial) else None
     start = initial if mesh is not None else initial.padded()
     walk = (EqualWalk if plan.most else AdaptiveWalk)(layers, start, plan, settings, mesh)
+    walk = walk if settings.tol is None else Following(walk)
     folder = None if save is None else opened(save, layers, initial, plan, settings)
     record = _driven(walk, folder, initial.n)
     moment, points = walk.valid(record.stand)
@@ -49,12 +58,19 @@ def travel(layers: Depthwise, initial: Any, plan: Plan, settings: Settings, save
     refuse_failure(
         Solved(None, on_device(np.asarray(record.stand.code)), moment, None), initial.with_points(points), settings
     )
-    if mesh is None or folder is not None:
-        assert folder is not None
+    return _joined(initial, plan, record, folder, mesh), record.stand.error
+
+
+def _joined(initial: Any, plan: Plan, record: Record, folder: Folder | None, mesh: Any) -> Float[Array, "k n d"]:
+    """All points, which are on disk or in memory."""
+    if mesh is not None and folder is None:
+        return _stacked((initial.points, *record.pending), over(mesh, None, TOKENS))
+    if folder is None:
+        parts = [np.asarray(points)[None] for points in record.pending]
+    else:
         parts = folder.points(len(plan.times), initial.points.shape, initial.points.dtype)
-        joined = np.concatenate([np.asarray(initial.points)[None], *parts])
-        return on_device(joined) if mesh is None else placed(joined, over(mesh, None, TOKENS))
-    return _stacked((initial.points, *record.pending), over(mesh, None, TOKENS))
+    joined = np.concatenate([np.asarray(initial.points)[None], *parts])
+    return on_device(joined) if mesh is None else placed(joined, over(mesh, None, TOKENS))
 
 
 @eqx.filter_jit
@@ -83,6 +99,7 @@ def opened(save: Any, layers: Depthwise, initial: Any, plan: Plan, settings: Set
         "solver": settings.solver,
         "rtol": float(settings.rtol),
         "atol": float(settings.atol),
+        "tol": None if settings.tol is None else float(settings.tol),
         "steps": _steps(plan),
     }
     folder = Folder.at(save)
@@ -108,7 +125,7 @@ def _driven(walk: AbstractWalk, folder: Folder | None, rows: int) -> Record:
         try:
             while not walk.done(record.stand):
                 began = time.monotonic()
-                record = _further(walk, record, budget, None if folder is None else rows)
+                record = _further(walk, record, budget, None if walk.mesh is not None and folder is None else rows)
                 now = time.monotonic()
                 t = walk.time(record.stand)
                 show(t - first, f"t = {t:.4g} of {last:g}")
@@ -144,10 +161,9 @@ def _resumed(walk: AbstractWalk, folder: Folder | None, rows: int) -> Stand:
 
 
 def _further(walk: AbstractWalk, record: Record, budget: int, rows: int | None) -> Record:
-    stand, found, taken = walk.go(record.stand, budget)
-    if rows is not None:
-        found = [np.asarray(points)[:rows] for points in found]
-    return Record(stand, (*record.pending, *found), taken)
+    went = walk.go(record.stand, budget)
+    found = went.found if rows is None else [np.asarray(points)[:rows] for points in went.found]
+    return Record(went.stand, (*record.pending, *found), went.taken)
 
 
 def _kept(folder: Folder, record: Record) -> Record:

@@ -32,11 +32,13 @@ Field = Callable[[Any, Any], Any]
 
 
 class Settings(eqx.Module):
-    """How to solve; the tolerances count for adaptive steps only."""
+    """How to solve; rtol and atol count for adaptive steps only."""
 
     solver: str = eqx.field(static=True)
     rtol: Any
     atol: Any
+    tol: Any = None
+    """Of attention on a grid; None if it streams."""
 
 
 class Solved(NamedTuple):

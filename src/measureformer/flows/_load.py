@@ -58,5 +58,6 @@ def load_flow(folder: Any, velocity: Any = None) -> Trajectory:
             raise saved.other("velocity")
     parts = saved.points(reached, initial.points.shape, initial.points.dtype)
     points = on_device(np.concatenate([np.asarray(initial.points)[None], *parts]))
-    settings = Settings(about["solver"], np.asarray(about["rtol"]), np.asarray(about["atol"]))
-    return Trajectory(layers, initial, points, plan, settings)
+    tolerances = (None if about.get(name) is None else np.asarray(about[name]) for name in ("rtol", "atol", "tol"))
+    error = None if about.get("tol") is None else saved.error()
+    return Trajectory(layers, initial, points, plan, Settings(about["solver"], *tolerances), error)

@@ -42,6 +42,7 @@ _FIELDS = {
     "solver": str,
     "rtol": float,
     "atol": float,
+    "tol": (float, type(None)),
     "steps": (int, type(None)),
 }
 _COUNTS = ("reached", "steps", "segment", "code")
@@ -109,7 +110,7 @@ class Folder:
             self._write(_part(stand.reached - len(points) + 1), {"points": np.stack(points)})
         leaves = {f"{i:03d}": leaf for i, leaf in enumerate(jax.tree.leaves(stand.state))}
         counts = np.array([getattr(stand, name) for name in _COUNTS], np.int64)
-        self._write("state", {"counts": counts, **leaves})
+        self._write("state", {"counts": counts, "error": np.array([stand.error]), **leaves})
 
     def stand(self, like: Any, possible: Callable[[Stand], bool]) -> Stand | None:
         """Where the walk stands, as NumPy arrays in the structure and shapes of `like`; None before its first step."""
@@ -119,11 +120,12 @@ class Folder:
         expected, structure = jax.tree.flatten(like)
         with _opened(file) as arrays:
             names = [f"{i:03d}" for i in range(len(expected))]
-            if sorted(arrays.keys()) != sorted([*names, "counts"]):
+            if sorted(arrays.keys()) != sorted([*names, "counts", "error"]):
                 raise _damaged(file, "has other arrays than this flow")
             leaves = [_array(file, arrays, name, a.shape, a.dtype) for name, a in zip(names, expected, strict=True)]
             counts = [int(c) for c in _array(file, arrays, "counts", (len(_COUNTS),), np.int64)]
-        stand = Stand(jax.tree.unflatten(structure, leaves), *counts)
+            error = float(_array(file, arrays, "error", (1,), np.float64)[0])
+        stand = Stand(jax.tree.unflatten(structure, leaves), *counts, error=error)
         if not possible(stand):
             raise _damaged(file, f"counts {', '.join(map(str, counts))}, which this flow cannot have come to")
         return stand
@@ -138,6 +140,11 @@ class Folder:
         if not 0 <= reached < len(self.about["times"]):
             raise _damaged(file, "counts more times than there are")
         return reached
+
+    def error(self) -> float:
+        """The largest error bound of attention until then."""
+        with _opened(self._file("state")) as arrays:
+            return float(_array(self._file("state"), arrays, "error", (1,), np.float64)[0])
 
     def initial(self) -> Any:
         """The measure at the first time."""

@@ -1,4 +1,4 @@
-"""What training computes: the flow of stacked layers, the loss, one update. Pure JAX; goes through jit and vmap.
+"""What training computes: the flow of stacked layers, and the loss. Pure JAX; goes through jit and vmap.
 
 Layers are kept as stacks over the pieces of depth, so that one loop goes through them and a batch of networks is one
 more axis. A head with V = W = 0 stays so under every update: networks with fewer heads fit into the arrays of those
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,8 +23,6 @@ from measureformer.maps.attention import Attention
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.random import normal
-
-RUNNING, LOSS_REACHED, GRADIENT_VANISHED, NOT_FINITE = range(4)
 
 
 @dataclass(frozen=True)
@@ -100,18 +99,6 @@ class Problem(NamedTuple):
     """(k, m): what each query counts in the loss; they sum to 1."""
 
 
-class State(NamedTuple):
-    """Where training stands."""
-
-    stack: Stack
-    optimizer: Any
-    good: Stack
-    """The last parameters with a finite loss."""
-    done: Array
-    """Updates so far."""
-    code: Array
-
-
 def resting(key: Any, dim: int, heads: int, pieces: int) -> Stack:
     """Gaussian Q, K, V, and W = 0: nothing moves yet, so that the first loss is that of the identity."""
     Q, K, V = normal(key, (3, pieces, heads, dim, dim)) / np.sqrt(dim)
@@ -163,27 +150,11 @@ def _rk4(velocity: Any, rows: Array, size: float) -> Array:
 _STEPS = {"euler": _euler, "rk4": _rk4}
 
 
-def started(stack: Stack, training: Training) -> State:
-    """The state before the first update."""
-    zero = jnp.zeros((), int)
-    return State(stack, training.optimizer.init(stack), stack, zero, zero)
+class FlowLoss(eqx.Module):
+    """The loss as an objective of the loop that trains: all data are seen in each update."""
 
+    problem: Problem
+    training: Training = eqx.field(static=True)
 
-def updated(state: State, problem: Problem, training: Training, more: Any = True) -> tuple[State, Array]:
-    """The state after one update, and the loss before it. Ended training, and `more` = False, leave it as it is."""
-    import optax
-
-    value, slope = jax.value_and_grad(loss)(state.stack, problem, training)
-    changes, memory = training.optimizer.update(slope, state.optimizer, state.stack)
-    size = optax.tree.norm(slope)
-    finite = jnp.isfinite(value) & jnp.isfinite(size)
-    # no direction leads down any more: in rounding, the loss would change by its last digits only
-    flat = size <= float(np.sqrt(np.finfo(value.dtype).eps)) * value
-    code = jnp.where(flat, GRADIENT_VANISHED, RUNNING)
-    code = jnp.where(value <= training.tol, LOSS_REACHED, code)
-    code = jnp.where(finite, code, NOT_FINITE).astype(state.code.dtype)
-    go = (code == RUNNING) & more
-    keep = lambda new, old: jax.tree.map(lambda a, b: jnp.where(go, a, b), new, old)  # noqa: E731
-    good = jax.tree.map(lambda a, b: jnp.where(finite, a, b), state.stack, state.good)
-    stack = keep(optax.apply_updates(state.stack, changes), state.stack)
-    return State(stack, keep(memory, state.optimizer), good, state.done + go, code), value
+    def __call__(self, stack: Stack, key: Any, step: Any) -> Array:
+        return loss(stack, self.problem, self.training)

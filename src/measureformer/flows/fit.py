@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from measureformer.errors import (
-    DimensionMismatchError,
-    DtypeError,
-    SavedRunError,
-    ShapeError,
-    TrainingError,
-)
-from measureformer.files import write_atomically
+from measureformer.errors import DimensionMismatchError, DtypeError, ShapeError, TrainingError
 from measureformer.flows import _training
 from measureformer.flows._map import Depthwise, FlowMap
-from measureformer.flows._training import (
-    GRADIENT_VANISHED,
-    LOSS_REACHED,
-    NOT_FINITE,
-    RUNNING,
-    Problem,
-    Stack,
-    State,
-    Training,
-)
+from measureformer.flows._training import FlowLoss, Problem, Stack, Training
 from measureformer.maps.attention import Attention
 from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.numerics import arrays
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
-from measureformer.progress import bar
-
-FORMAT = 1
-"""Version of the files in a folder."""
-
-LONGEST = 1024
-"""Most steps between two looks at the clock."""
+from measureformer.training.folder import Folder
+from measureformer.training.loop import trained
 
 
 class FlowFit(eqx.Module):
@@ -117,75 +90,28 @@ def fit_flow(
     dtype, dim = problem.x.dtype, problem.x.shape[-1]
     heads, pieces = arrays.positive_int(heads, "heads"), arrays.positive_int(pieces, "pieces")
     start = arrays.cast(_training.resting(key, dim, heads, pieces), dtype)
-    folder = None if save is None else _Folder.at(Path(save), problem, start, training)
-    state = _started(start, training)
-    losses = np.zeros(0, dtype)
-    if folder is not None:
-        state, losses = folder.read(state)
-    with bar("training", training.steps) as show:
-        state, losses = _trained(state, losses, problem, training, show, folder)
-    code = int(state.code)
-    layers = _layers(state.good)
-    if code == NOT_FINITE:
-        shown = f"from {losses[0]:.3g} to {losses[-2]:.3g}" if len(losses) > 1 else "none"
+    folder = None if save is None else _folder(save, problem, start, training)
+    run = trained(start, FlowLoss(problem, training), training, arrays.prng_key(key), folder=folder)
+    layers = _layers(run.good)
+    if run.failed:
+        shown = f"from {run.losses[0]:.3g} to {run.losses[-2]:.3g}" if len(run.losses) > 1 else "none"
         raise TrainingError(
-            got=f"a loss that is not finite after {int(state.done)} steps (finite losses before: {shown})",
+            got=f"a loss that is not finite after {run.done} steps (finite losses before: {shown})",
             need="finite losses",
             do="Scale the data down, or take a smaller rate; `error.last` holds the last layers with a finite loss.",
             last=layers,
         )
     flow_map = FlowMap(Depthwise(layers), training.plan(pieces), training.settings(dtype))
-    stopped = {LOSS_REACHED: "loss", GRADIENT_VANISHED: "gradient", RUNNING: "steps"}[code]
-    return FlowFit(layers, flow_map, losses, stopped)
+    return FlowFit(layers, flow_map, run.losses, run.stopped)
 
 
-def _trained(
-    state: State,
-    losses: np.ndarray,
-    problem: Problem,
-    training: Training,
-    show: Callable[[float, str], None],
-    folder: _Folder | None,
-) -> tuple[State, np.ndarray]:
-    """Chunk after chunk of steps, each about a second long; what is saved is whole whenever the user interrupts."""
-    length = 8
-    # a state that was saved at its last step has one more loss than updates
-    losses = losses[: int(state.done)]
-    while int(state.code) == RUNNING:
-        left = training.steps - int(state.done)
-        count, begun = min(length, max(left, 1)), time.perf_counter()
-        state, values = _chunk(state, problem, training, np.asarray(count), np.asarray(left > 0))
-        # the last loss of all was followed by no update
-        known = int(state.done) + (left <= 0 or int(state.code) != RUNNING)
-        losses = np.concatenate([losses, np.asarray(values)[: known - len(losses)]])
-        show(int(state.done), f"loss {float(losses[-1]):.3g}")
-        if folder is not None:
-            folder.write(state, losses)
-        if left <= 0:
-            break
-        spent = time.perf_counter() - begun
-        length = min(2 * length, LONGEST) if spent < 0.5 else max(length // 2, 1) if spent > 2 else length
-    return state, losses
-
-
-_started = eqx.filter_jit(_training.started)
-
-
-@eqx.filter_jit
-def _chunk(state: State, problem: Problem, training: Training, count: Any, more: Any) -> tuple[State, Array]:
-    """At most `count` updates, and the losses before them. Any count is the same program, so the bits do not depend
-    on where a training was cut into chunks."""
-
-    def running(carry: tuple[Any, State, Array]) -> Array:
-        return (carry[0] < count) & (carry[1].code == RUNNING)
-
-    def one(carry: tuple[Any, State, Array]) -> tuple[Any, State, Array]:
-        i, state, values = carry
-        state, value = _training.updated(state, problem, training, more)
-        return i + 1, state, values.at[i].set(value)
-
-    start = jnp.zeros((), int), state, jnp.zeros(LONGEST, state.stack.Q.dtype)
-    return jax.lax.while_loop(running, one, start)[1:]
+def _folder(path: Any, problem: Problem, start: Stack, training: Training) -> Folder:
+    settings = asdict(training)
+    if training.method == "descent":
+        del settings["steps"]  # more of them go on from where the others ended
+    pieces, heads = start.Q.shape[:2]
+    about = {"contexts": problem.x.shape[0], "dim": problem.x.shape[2], "pieces": pieces, "heads": heads}
+    return Folder.at(path, {**about, "training": settings}, [*problem, *start])
 
 
 def _layers(stack: Stack) -> tuple[Attention, ...]:
@@ -267,100 +193,3 @@ def _stacked(contexts: Sequence[Discrete], queries: list[np.ndarray], answers: l
 def _size(n: int) -> int:
     """Buckets, with the powers of 2 below: the same program runs thousands of times."""
     return min(bucket(n), 1 << (n - 1).bit_length())
-
-
-class _Folder(NamedTuple):
-    """Where training is saved: what is trained in `problem.json`, the last state in `state.safetensors`.
-
-    The state is one file, and names the problem again: it is whole, or the one before it is still there.
-    """
-
-    path: Path
-    name: str
-    """Fingerprint of the problem."""
-
-    @staticmethod
-    def at(path: Path, problem: Problem, start: Stack, training: Training) -> _Folder:
-        """The folder, new or of the same problem; refused if it holds another one."""
-        digest = hashlib.sha256()
-        for leaf in (*problem, *start):
-            digest.update(f"{leaf.dtype}{leaf.shape}".encode() + np.ascontiguousarray(leaf).tobytes())
-        settings = asdict(training)
-        if training.method == "descent":
-            del settings["steps"]  # more of them go on from where the others ended
-        about = {
-            "format": FORMAT,
-            "contexts": problem.x.shape[0],
-            "dim": problem.x.shape[2],
-            "pieces": start.Q.shape[0],
-            "heads": start.Q.shape[1],
-            "training": settings,
-            "data": digest.hexdigest(),
-        }
-        text = json.dumps(about, indent=1)
-        file = path / "problem.json"
-        if not file.exists():
-            write_atomically(file, text.encode())
-        elif (found := _read_json(file)) != about:
-            differing = sorted(name for name in {*about, *found} if about.get(name) != found.get(name))
-            raise SavedRunError(
-                got=f"{path}, which holds another training (other {', '.join(differing)})",
-                need="a new folder, or one of the same data, key and settings",
-                do="Choose another folder, or delete this one.",
-            )
-        return _Folder(path, hashlib.sha256(text.encode()).hexdigest())
-
-    def write(self, state: State, losses: np.ndarray) -> None:
-        import safetensors.numpy
-
-        entries = {**_named(state), "losses": losses}
-        data = safetensors.numpy.save(entries, {"problem": self.name})
-        write_atomically(self.path / "state.safetensors", data)
-
-    def read(self, state: State) -> tuple[State, np.ndarray]:
-        """The saved state and losses; those of a new training if there are none."""
-        file = self.path / "state.safetensors"
-        if not file.exists():
-            return state, np.zeros(0, state.stack.Q.dtype)
-        import safetensors
-
-        try:
-            with safetensors.safe_open(file, "numpy") as opened:
-                metadata = opened.metadata() or {}
-                found = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 not a dictionary
-        except (OSError, safetensors.SafetensorError) as error:
-            raise _damaged(file, f"cannot be read ({error})") from error
-        wanted = _named(state)
-        alike = all(
-            name in found and (found[name].shape, found[name].dtype) == (leaf.shape, leaf.dtype)
-            for name, leaf in wanted.items()
-        )
-        if metadata.get("problem") != self.name or not alike or "losses" not in found:
-            raise _damaged(file, "is not a state of the training in problem.json")
-        leaves = [arrays.on_device(found[name]) for name in wanted]
-        losses = found["losses"]
-        state = cast(State, jax.tree.unflatten(jax.tree.structure(state), leaves))
-        # whether training has ended is found again by the next look at the loss
-        return state._replace(code=jnp.zeros_like(state.code)), losses
-
-
-def _named(state: State) -> dict[str, np.ndarray]:
-    """The leaves of the state by their place in it, in the order of the tree."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        body = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _damaged(file, f"cannot be read ({error})") from error
-    if not isinstance(body, dict):
-        raise _damaged(file, "is not what training writes")
-    return cast(dict[str, Any], body)
-
-
-def _damaged(file: Path, what: str) -> SavedRunError:
-    return SavedRunError(
-        got=f"{file}, which {what}", need="the files of an earlier training", do="Delete the folder, or choose another."
-    )

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.errors import CheckpointError, MissingPackageError
+from measureformer.errors import CheckpointError, DependencyError
 from measureformer.lens._safetensors import damaged
 
 MAGIC = b"GGUF"
@@ -53,7 +53,7 @@ def package() -> Any:
         importlib.import_module("gguf.quants")
         return importlib.import_module("gguf")
     except ImportError as error:
-        raise MissingPackageError(
+        raise DependencyError(
             got=f"a GGUF file, and no package gguf ({error})",
             need="the package that knows its quantised types",
             do="pip install 'measureformer[lens]'",

@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import ArchitectureError, MissingPackageError, OptionError, TextError
+from measureformer.errors import ArchitectureError, DependencyError, OptionError, TextError
 from measureformer.lens.architectures import Anatomy, Architecture, Block, Table, architecture_of, gpt2
 from measureformer.lens.checkpoint import Checkpoint, open_checkpoint
 from measureformer.lens.text import Tokenizer, find_tokenizer, token_numbers
@@ -59,7 +59,7 @@ def untrained(key: Any, *, dim: int, depth: int, heads: int, vocabulary: int = 6
 def _box() -> Path:
     folder = Path(str(resources.files("measureformer.lens"))) / BOX
     if not (folder / "config.json").is_file():
-        raise MissingPackageError(
+        raise DependencyError(
             got="no path, and no model in the box of this version of the package",
             need=f"config.json, model.safetensors and tokenizer.json in measureformer/lens/{BOX}",
             do="Give the path of a model on this disk: a folder with config.json and weights, or a .gguf file.",

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from measureformer.errors import CheckpointError, MissingPackageError, TextError
+from measureformer.errors import CheckpointError, DependencyError, TextError
 from measureformer.lens.checkpoint import Checkpoint
 
 LARGEST_TEXT = 64 << 20
@@ -48,7 +48,7 @@ def find_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
         return None
     try:
         return Tokenizer(_package().Tokenizer.from_file(str(path)))
-    except MissingPackageError:
+    except DependencyError:
         raise
     except Exception as error:  # the package raises bare exceptions
         raise CheckpointError(
@@ -62,7 +62,7 @@ def _package() -> Any:
     try:
         return cast(Any, importlib.import_module("tokenizers"))
     except ImportError:
-        raise MissingPackageError(
+        raise DependencyError(
             got="a text, and no package tokenizers",
             need="the package that cuts texts into tokens",
             do="pip install 'measureformer[lens]', or pass token numbers instead of text.",

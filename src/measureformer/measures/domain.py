@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -14,6 +15,9 @@ from measureformer.errors import DimensionMismatchError, DomainError
 from measureformer.measures.atomic import concrete
 from measureformer.numerics.arrays import floats, on_device, owned, positive_int, scalar, shaped
 from measureformer.numerics.random import generator
+
+ROUNDING = 1e-12
+"""A point this share of the diameter off the domain counts as in it."""
 
 
 class AbstractDomain(eqx.Module):
@@ -51,6 +55,14 @@ class AbstractDomain(eqx.Module):
     def chord(self, rng: np.random.Generator, through: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ends of a segment in the domain through this point of it, in a random direction, as long as can be."""
 
+    @abc.abstractmethod
+    def support(self, directions: np.ndarray) -> np.ndarray:
+        """The largest ⟨u, x⟩ over the points x of the domain, for each direction u (k, d)."""
+
+    @abc.abstractmethod
+    def inside(self, points: Array) -> Array:
+        """Which rows of a JAX array lie in the domain, up to rounding; for use under `jit`."""
+
     def toward(self, point: np.ndarray, goal: np.ndarray) -> np.ndarray:
         """The points next to `goal` that can be reached from `point` without leaving the domain, row by row."""
         return goal
@@ -72,7 +84,7 @@ class AbstractDomain(eqx.Module):
                 need="one dimension",
                 do="Tokens are rows: check that the array is not transposed.",
             )
-        return np.linalg.norm(self.project(rows) - rows, axis=1) <= 1e-12 * self.diameter
+        return np.linalg.norm(self.project(rows) - rows, axis=1) <= ROUNDING * self.diameter
 
 
 class Box(AbstractDomain):
@@ -120,6 +132,13 @@ class Box(AbstractDomain):
 
     def project(self, points: np.ndarray) -> np.ndarray:
         return np.clip(points, np.asarray(self.low), np.asarray(self.high))
+
+    def support(self, directions: np.ndarray) -> np.ndarray:
+        return np.maximum(directions * np.asarray(self.low), directions * np.asarray(self.high)).sum(axis=-1)
+
+    def inside(self, points: Array) -> Array:
+        slack = ROUNDING * jnp.linalg.norm(self.high - self.low)
+        return jnp.all((points >= self.low - slack) & (points <= self.high + slack), axis=-1)
 
     def chord(self, rng: np.random.Generator, through: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         direction = _direction(rng, self.dim)
@@ -176,6 +195,12 @@ class Ball(AbstractDomain):
         norms = np.linalg.norm(out, axis=-1, keepdims=True)
         return self.middle + out * np.minimum(1, self.radius / np.maximum(norms, self.radius))
 
+    def support(self, directions: np.ndarray) -> np.ndarray:
+        return directions @ self.middle + self.radius * np.linalg.norm(directions, axis=-1)
+
+    def inside(self, points: Array) -> Array:
+        return jnp.linalg.norm(points - self.center, axis=-1) <= (1 + 3 * ROUNDING) * self.radius
+
     def chord(self, rng: np.random.Generator, through: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         direction, out = _direction(rng, self.dim), through - self.middle
         along = float(out @ direction)
@@ -228,6 +253,14 @@ class FixedTimes(AbstractDomain):
         times = np.asarray(self.times)
         nearest = times[np.abs(points[..., -1:] - times).argmin(axis=-1)]
         return np.concatenate([self.space.project(points[..., :-1]), nearest[..., None]], axis=-1)
+
+    def support(self, directions: np.ndarray) -> np.ndarray:
+        late = (directions[..., -1:] * np.asarray(self.times)).max(axis=-1)
+        return self.space.support(directions[..., :-1]) + late
+
+    def inside(self, points: Array) -> Array:
+        gaps = jnp.min(jnp.abs(points[..., -1:] - self.times), axis=-1)
+        return self.space.inside(points[..., :-1]) & (gaps <= ROUNDING * (1 + jnp.max(jnp.abs(self.times))))
 
     def chord(self, rng: np.random.Generator, through: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         time = rng.choice(np.asarray(self.times))

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 import measureformer as mf
-from measureformer.flows import _walk
+from measureformer.flows import _adaptive
 
 folder = Path(sys.argv[1])
 mesh = mf.join_workers()
@@ -53,8 +53,8 @@ if jax.process_count() == 1:
     traj = mf.flow(layers, spread, [0.0, 1.0])
     problem = traj.velocity, spread, traj.settings, (np.asarray(0.0), np.asarray(1.0), (np.asarray(0.5),))
     with jax.set_mesh(mesh):
-        state = _walk._set_out(*problem, mesh)
-        program = _walk._advance.lower(*problem, state, np.asarray(1.0), np.asarray(8), mesh).compile()
+        state = _adaptive._set_out(*problem, None, mesh)
+        program = _adaptive._advance.lower(*problem, None, state, np.asarray(1.0), np.asarray(8), mesh).compile()
     text = program.compiled.as_text()
     words = ("collective-permute", "all-gather", "all-to-all", "all-reduce", "reduce-scatter")
     found["exchanges"] = [word for word in words if f" {word}(" in text or f" {word}-start(" in text]

@@ -92,5 +92,5 @@ claim = Claim(
     control=_control,
     control_statement="The same formulas with S = (A + Aᵀ)/2.",
     quick=Config(),
-    full=Config(trials=200),
+    full=Config(trials=60),
 )

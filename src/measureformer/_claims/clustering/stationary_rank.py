@@ -90,5 +90,5 @@ claim = Claim(
     control=_control,
     control_statement="A of signature (1,1) with a kernel of dimension d − 2.",
     quick=Config(),
-    full=Config(trials=400),
+    full=Config(trials=200),
 )

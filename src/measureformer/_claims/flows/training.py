@@ -12,8 +12,9 @@ from jaxtyping import Array
 
 from measureformer._claims._random import generator
 from measureformer._claims.base import Claim
-from measureformer.flows._training import Problem, Stack, Training, resting, started, updated
+from measureformer.flows._training import FlowLoss, Problem, Stack, Training, resting
 from measureformer.result import Check, Figure, Outcome, Series
+from measureformer.training.loop import started, updated
 
 DIM = 2
 
@@ -76,7 +77,7 @@ def _losses(stacks: Stack, problems: Problem, training: Training) -> Array:
 
     def one(stack: Stack, problem: Problem) -> Array:
         def step(state: Any, _: None) -> tuple[Any, Array]:
-            return updated(state, problem, training)
+            return updated(state, FlowLoss(problem, training), training, jax.random.key(0))  # no fresh data
 
         return jax.lax.scan(step, started(stack, training), None, training.steps)[1]
 

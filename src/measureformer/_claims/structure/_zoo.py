@@ -42,8 +42,8 @@ def zoo(key: Any) -> dict[str, Animal]:
     return {
         "attention": Animal(pushed(lambda x, a: x + softmax(x @ A.T @ x.T, a) @ x), PLANE, ()),
         "transformer": Animal(Transformer.random(key, dim=2, depth=1, norm="rms").push, PLANE, ()),
-        "flow": Animal(_flow(lambda x, a: 0.7 * softmax(x @ A.T @ x.T, a) @ x, 0.5), PLANE, ()),
-        "Cucker–Smale": Animal(_flow(_alignment, 1.0), PLANE, ()),
+        "flow": Animal(flowed(lambda x, a: 0.7 * softmax(x @ A.T @ x.T, a) @ x, 0.5), PLANE, ()),
+        "Cucker–Smale": Animal(flowed(alignment, 1.0), PLANE, ()),
         "ReLU": Animal(pushed(lambda x, a: np.maximum(x, 0)), LINE, ()),
         "mean": Animal(pushed(lambda x, a: np.broadcast_to(a @ x, x.shape).copy()), LINE, ()),
         "signed root": Animal(pushed(lambda x, a: np.sign(x) * np.sqrt(np.abs(x))), LINE, ()),
@@ -66,7 +66,7 @@ def softmax(logits: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return scores / scores.sum(axis=1, keepdims=True)
 
 
-def _flow(velocity: Callable[[np.ndarray, np.ndarray], np.ndarray], time: float, steps: int = 8) -> Map:
+def flowed(velocity: Callable[[np.ndarray, np.ndarray], np.ndarray], time: float, steps: int = 8) -> Map:
     """The flow of a velocity by Runge and Kutta's method, as a simulator would write it."""
 
     def T(x: np.ndarray, a: np.ndarray) -> np.ndarray:
@@ -81,7 +81,7 @@ def _flow(velocity: Callable[[np.ndarray, np.ndarray], np.ndarray], time: float,
     return pushed(T)
 
 
-def _alignment(z: np.ndarray, a: np.ndarray) -> np.ndarray:
+def alignment(z: np.ndarray, a: np.ndarray) -> np.ndarray:
     """Cucker and Smale's velocities on the line: points (x, v), v' = Σ_j a_j (v_j − v)/(1 + (x_j − x)²)^½."""
     x, v = z.T
     return np.stack([v, ((v - v[:, None]) / np.sqrt(1 + (x - x[:, None]) ** 2)) @ a], axis=1)

@@ -1,0 +1,134 @@
+"""Training an in-context learner: steps per second against the same loop in eager PyTorch, and what it reaches.
+
+Both train the same model (64 wide, 3 layers, 2 heads, causal, learned positions) on 64 fresh prompts of 11 examples of
+linear functions in R^5, by Adam with clipped gradients and the same schedule, in single precision, with all cores.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+import torch.nn.functional as F
+from compare import CONSOLE, Number, machine, row, write
+
+from measureformer.incontext import Architecture, InContextModel, Training, error_curve, tasks, train
+from measureformer.incontext._train import InContextLoss
+from measureformer.training import loop
+
+FAST = "--fast" in sys.argv
+DIM, POINTS, BATCH, STEPS, RATE = 5, 11, 64, 12_000, 2e-3
+TIMED = 20 if FAST else 100
+SIZES = Architecture()
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        b, n, d = h.shape
+        q, k, v = self.qkv(self.norm_1(h)).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        h = h + self.out(seen.transpose(1, 2).reshape(b, n, d))
+        return h + self.down(F.gelu(self.up(self.norm_2(h)), approximate="tanh"))
+
+
+class Theirs(torch.nn.Module):
+    """The same model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_in = torch.nn.Linear(DIM, SIZES.width)
+        self.positions = torch.nn.Parameter(0.1 * torch.randn(2 * POINTS, SIZES.width))
+        self.blocks = torch.nn.ModuleList(Block(SIZES.width, SIZES.heads) for _ in range(SIZES.layers))
+        self.norm, self.read_out = torch.nn.LayerNorm(SIZES.width), torch.nn.Linear(SIZES.width, 1)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        labels = torch.zeros_like(x)
+        labels[..., 0] = y
+        h = self.read_in(torch.stack([x, labels], dim=2).reshape(x.shape[0], 2 * x.shape[1], DIM)) + self.positions
+        for block in self.blocks:
+            h = block(h)
+        return self.read_out(self.norm(h))[:, ::2, 0]
+
+
+def theirs() -> Any:
+    """Steps of the PyTorch loop."""
+    model = Theirs()
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
+    rise = STEPS // 10
+    shape = lambda i: (i + 1) / rise if i < rise else 0.5 * (1 + math.cos(math.pi * (i - rise) / (STEPS - rise)))  # noqa: E731
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, shape)
+    count = sum(p.numel() for p in model.parameters())
+
+    def run() -> None:
+        for _ in range(TIMED):
+            x, w = torch.randn(BATCH, POINTS, DIM), torch.randn(BATCH, DIM)
+            y = torch.einsum("bnd,bd->bn", x, w)
+            loss = ((model(x, y) - y) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+
+    return run, count
+
+
+def ours() -> Any:
+    """Steps of our loop, as `train` takes them."""
+    model = InContextModel.random(jax.random.key(0), DIM, SIZES, points=POINTS)
+    settings = Training(steps=10**9, batch=BATCH, rate=RATE, warmup=0.0)
+    objective = InContextLoss(tasks.linear(DIM), None, BATCH, POINTS)
+    state = [loop._started(model, settings)]
+
+    def run() -> None:
+        place = state[0], model
+        state[0], values = loop._chunk(
+            place, objective, settings, jax.random.key(1), np.asarray(TIMED), np.asarray(True)
+        )
+        values.block_until_ready()
+
+    return run, model.parameters
+
+
+def reached() -> list[Number]:
+    """The error after all steps, at k = 10 and against 1 − k/d for k < d, and the minutes it took."""
+    task, model = tasks.linear(DIM), InContextModel.random(jax.random.key(0), DIM, SIZES, points=POINTS)
+    begun = time.perf_counter()
+    found = train(task, model, jax.random.key(1), points=POINTS, training=Training(steps=STEPS, rate=RATE))
+    minutes = (time.perf_counter() - begun) / 60
+    curve = error_curve(found.model, task, jax.random.key(2))
+    away = float(np.abs(curve.error[:DIM] - (1 - np.arange(DIM) / DIM)).max())
+    CONSOLE.print(f"errors {np.round(curve.error, 3)}, {minutes:.1f} minutes")
+    return [
+        Number(f"normalised error after 10 examples in R^5, {STEPS} steps", float(curve.error[-1]), 0.10, ""),
+        Number("distance from 1 − k/d for k < d", away, 0.1, ""),
+        Number("training", minutes, 10, "minutes"),
+    ]
+
+
+def main() -> None:
+    (mine, count), (other, same) = ours(), theirs()
+    if abs(count - same) > 0.01 * count:
+        raise SystemExit(f"models of {count} and {same} parameters are not the same")
+    work = f"{TIMED} steps, {count} parameters, {BATCH} prompts of {POINTS} examples"
+    rows = [row(work, {"ours": mine, "torch": other}, rounds=5, torch=2.0)]
+    numbers = [] if FAST else reached()
+    threads = {"ours": len(os.sched_getaffinity(0)), "torch": torch.get_num_threads()}
+    write("incontext-fast" if FAST else "incontext", rows, numbers, machine(threads))
+
+
+if __name__ == "__main__":
+    main()

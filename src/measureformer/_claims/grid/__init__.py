@@ -1,0 +1,1 @@
+"""Claims on attention in low dimension by a grid: certificates, relative errors, growth, prefixes in time."""

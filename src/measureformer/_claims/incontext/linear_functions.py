@@ -1,0 +1,95 @@
+"""A transformer trained on prompts of linear functions does in context what least squares does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from measureformer._claims.base import Claim
+from measureformer._claims.incontext._floats import floats
+from measureformer._claims.incontext._learner import Learner, learned, prompts, start
+from measureformer.incontext import InContextModel
+from measureformer.incontext.baselines import averaging_error, least_squares_error
+from measureformer.result import Check, Figure, Outcome, Series
+
+
+@dataclass(frozen=True)
+class Config(Learner):
+    prompts: int = 2000
+    last: float = 0.25
+    """Largest error after all examples."""
+    away: float = 0.2
+    """Largest distance from least squares while there are fewer examples than dimensions."""
+
+
+def _errors(key: Any, config: Config, model: InContextModel) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised errors after 0, 1, … examples, and five standard errors. A measure needs an example: before it, 1."""
+    drawn = prompts(jax.random.fold_in(key, 3), config, config.prompts)
+    found = np.asarray(model.predictions(drawn.x, drawn.y), float)
+    squares = (found - drawn.y) ** 2 / config.dim
+    return squares.mean(axis=0), 5 * squares.std(axis=0) / np.sqrt(config.prompts)
+
+
+def _checks(errors: tuple[np.ndarray, np.ndarray], config: Config) -> tuple[Check, ...]:
+    mean, width = errors
+    law = least_squares_error(config.dim, np.arange(config.points))
+    few = slice(None, config.dim)
+    ratio = mean[-1] / float(averaging_error(config.dim, config.points - 1))
+    return (
+        Check("error after all examples", float(mean[-1]), high=config.last, error=float(width[-1])),
+        Check("distance from 1 − k/d for k < d", float(np.abs(mean - law)[few].max()), high=config.away),
+        Check("over that of averaging, after all examples", float(ratio), high=0.8),
+    )
+
+
+def _run(key: Any, config: Config) -> Outcome:
+    learner, k = config.plain(), np.arange(config.points)
+    found, width = _errors(key, config, learned(key, learner).model)
+    before, _ = _errors(key, config, start(key, learner))
+    other, _ = _errors(key, config, learned(key, learner, blend=1.0).model)
+    figure = Figure(
+        "Learning linear functions in context",
+        "examples",
+        "error over that of predicting 0",
+        (
+            Series("transformer", floats(k), floats(found)),
+            Series("five standard errors", floats(k), floats(found - width), "band", floats(found + width)),
+            Series("before training", floats(k), floats(before)),
+            Series("control: labels of other functions", floats(k), floats(other)),
+            Series("least squares, 1 − k/d", floats(k), floats(least_squares_error(config.dim, k)), "dashed"),
+        ),
+        caption=(
+            f"d = {config.dim}; {config.layers} layers of {config.heads} heads, width {config.width}; {config.steps} "
+            f"steps of {config.batch} fresh prompts; errors over {config.prompts} others."
+        ),
+    )
+    return Outcome(_checks((found, width), config), figure)
+
+
+def _control(key: Any, config: Config) -> Outcome:
+    return Outcome(_checks(_errors(key, config, learned(key, config.plain(), blend=1.0).model), config))
+
+
+claim = Claim(
+    name="garg-2022-linear",
+    title="A trained transformer learns linear functions in context",
+    statement=(
+        "A transformer trained on prompts (x_1, y_1), …, (x_k, y_k), x of fresh linear functions predicts ⟨w, x⟩ with "
+        "an error near that of least squares, 1 − k/d for k < d and small after."
+    ),
+    hypotheses=(
+        "x and w standard normal in R^d",
+        "a small model and a short training: the error after d examples is not 0",
+    ),
+    reference="garg2022, Section 3",
+    run=_run,
+    control=_control,
+    control_statement="The same training on labels that each come from a function of their own.",
+    quick=Config(),
+    full=Config(
+        dim=3, points=7, width=32, layers=3, steps=6000, rate=2e-3, reading="sequence", looks=12, last=0.15, away=0.1
+    ),
+)

@@ -1,0 +1,1 @@
+"""Memories: Hopfield networks from 1982 to attention"""

@@ -1,0 +1,1 @@
+"""Functions of sequences, compiled to transformers"""

@@ -1,0 +1,1 @@
+"""Universality: every continuous in-context map, compiled"""

@@ -1,0 +1,157 @@
+"""Causal sums in linear time: blocks of keys in order of time, moments of all blocks before, and one block exactly.
+
+A query that sees c keys, counted in order of time, sees c // B whole blocks, whose moments are a running sum, and c % B
+keys of the next one, which are summed one by one. So ties in time need no care, and every prefix is a positive measure,
+for which the certificate holds as it stands. The running sum is kept in two parts, the last blocks and those before:
+rounding then grows like the square root of the number of blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from measureformer.attention.grid.layout import OVERLAP
+from measureformer.attention.grid.sums import Points, polynomials
+from measureformer.numerics.arrays import on_device
+from measureformer.numerics.buckets import bucket
+
+BLOCK = {1: 128, 2: 256}
+"""Keys in a block, per dimension: what was fastest."""
+
+FOLD = 64
+"""Blocks after which the younger part of the running sum is added to the older."""
+
+
+class Prefix(eqx.Module):
+    """The order of time: blocks of keys, and steps, each with queries that see the same number of whole blocks."""
+
+    keys: Int[Array, "blocks points"]
+    """Rows in order of time; −1 fills up."""
+    queries: Int[Array, "steps points"]
+    seen: Int[Array, "steps points"]
+    """How many keys of the step's block a query sees."""
+    block: Int[Array, " steps"]
+    moves_on: Bool[Array, " steps"]
+    """Whether after this step the block joins the moments."""
+    folds: Bool[Array, " steps"]
+    query_half: Float[Array, " d"]
+    key_half: Float[Array, " d"]
+    matrices: tuple[Float[Array, "_ _"], ...]
+    query_times: Float[Array, " m"]
+    key_times: Float[Array, " n"]
+    cells: tuple[int, ...] = eqx.field(static=True)
+    nodes: tuple[int, ...] = eqx.field(static=True)
+
+
+def in_time(query_times: np.ndarray, key_times: np.ndarray, kept: np.ndarray, size: int) -> dict[str, np.ndarray]:
+    """The arrays of `Prefix` that depend on times only; `kept` are the rows of keys with mass."""
+    order = kept[np.argsort(key_times[kept], kind="stable")]
+    blocks = -(-len(order) // size)
+    keys = np.full(bucket(blocks) * size, -1, np.int32)
+    keys[: len(order)] = order
+    visible = np.searchsorted(key_times[order], query_times, side="right")
+    by_count = np.argsort(visible, kind="stable")
+    whole = np.minimum(visible[by_count] // size, blocks - 1)
+    # every block is a step at least, and one more for every further `size` queries that stand there
+    counts = np.bincount(whole, minlength=blocks)
+    steps = np.maximum(-(-counts // size), 1)
+    first = np.concatenate([[0], np.cumsum(steps)])
+    start = np.concatenate([[0], np.cumsum(counts)])
+    rows = bucket(int(first[-1]))
+    queries, seen = np.full(rows * size, -1, np.int32), np.zeros(rows * size, np.int32)
+    place = np.arange(len(by_count)) - start[whole] + first[whole] * size
+    queries[place], seen[place] = by_count, visible[by_count] - whole * size
+    block, last = np.repeat(np.arange(blocks), steps), np.zeros(rows, bool)
+    last[first[1:] - 1] = True
+    block = np.concatenate([block, np.full(rows - len(block), blocks - 1)])
+    answers = np.zeros(len(query_times), np.int32)
+    answers[by_count] = place
+    return {
+        "keys": keys.reshape(-1, size),
+        "queries": queries.reshape(-1, size),
+        "seen": seen.reshape(-1, size),
+        "block": block.astype(np.int32),
+        "moves_on": last,
+        "folds": last & (block % FOLD == FOLD - 1),
+        "place": answers,
+    }
+
+
+def basis(place: Array, half: Array, cells: int, nodes: int) -> Array:
+    """Polynomials of the cell in which a point lies, (points, cells · nodes), zero in all others."""
+    width = half / cells
+    cell = jnp.clip(jnp.floor((place + half) / (2 * width)), 0, cells - 1)
+    t = (place - (2 * cell + 1 - cells) * width) / (width * OVERLAP)
+    made = jnp.swapaxes(polynomials(t, nodes), 0, 1)
+    own = jax.nn.one_hot(cell.astype(jnp.int32), cells, dtype=place.dtype)
+    return (own[:, :, None] * made[:, None, :]).reshape(len(place), -1)
+
+
+def along(prefix: Prefix, places: Array, half: Array) -> list[Array]:
+    return [basis(places[:, i], half[i], c, p) for i, (c, p) in enumerate(zip(prefix.cells, prefix.nodes, strict=True))]
+
+
+def on_prefix(prefix: Prefix, level: Array, x: Array, points: Points) -> Array:
+    """Sums over visible keys, in the order of the steps."""
+    r, dtype = points.columns.shape[1], x.dtype
+    nodes = [c * p for c, p in zip(prefix.cells, prefix.nodes, strict=True)]
+
+    @jax.checkpoint
+    def step(state: Any, parts: Any) -> tuple[Any, Array]:
+        older, younger = state
+        rows, seen, block, moves_on, folds = parts
+        own = prefix.keys[block]
+        y, q = points.place[jnp.maximum(own, 0)], x[jnp.maximum(rows, 0)]
+        log_weights = jnp.where(own >= 0, points.log_weights[jnp.maximum(own, 0)], -jnp.inf) - level
+        columns = points.columns[jnp.maximum(own, 0)]
+        # whole blocks
+        left = [b @ matrix for b, matrix in zip(along(prefix, q, prefix.query_half), prefix.matrices, strict=True)]
+        found = (left[0] @ (older + younger).reshape(nodes[0], -1)).reshape(len(q), *nodes[1:], r)
+        if len(nodes) == 2:
+            found = jnp.einsum("bj,bjr->br", left[1], found)
+        # and a part of the next
+        visible = jnp.arange(len(own))[None, :] < seen[:, None]
+        logits = jnp.where(visible, q @ y.T + log_weights[None, :], -jnp.inf)
+        found = found + jnp.exp(logits) @ columns
+        weighted = columns * jnp.where(moves_on, jnp.exp(log_weights), 0)[:, None]
+        right = along(prefix, y, prefix.key_half)
+        if len(nodes) == 2:
+            weighted = (right[1][:, :, None] * weighted[:, None, :]).reshape(len(own), -1)
+        younger = younger + (right[0].T @ weighted).reshape(younger.shape)
+        return (older + jnp.where(folds, younger, 0), jnp.where(folds, 0, younger)), found
+
+    zero = jnp.zeros((*nodes, r), dtype)
+    parts = prefix.queries, prefix.seen, prefix.block, prefix.moves_on, prefix.folds
+    return jax.lax.scan(step, (zero, zero), parts)[1].reshape(-1, r)
+
+
+def make_prefix(
+    times: tuple[np.ndarray, np.ndarray],
+    kept: np.ndarray,
+    halves: tuple[np.ndarray, np.ndarray],
+    shape: Any,
+    matrices: Any,
+) -> tuple[Prefix, np.ndarray]:
+    """The prefix for these times, and where each query's answer is."""
+    made = in_time(*times, kept, BLOCK[len(halves[0])])
+    place = made.pop("place")
+    padded = [np.concatenate([t, np.full(bucket(len(t)) - len(t), t[0])]) for t in times]
+    arrays = {name: on_device(array) for name, array in made.items()}
+    cells, nodes = shape
+    prefix = Prefix(
+        **arrays,
+        query_half=on_device(halves[0]),
+        key_half=on_device(halves[1]),
+        matrices=tuple(map(on_device, matrices)),
+        query_times=on_device(padded[0]),
+        key_times=on_device(padded[1]),
+        cells=cells,
+        nodes=nodes,
+    )
+    return prefix, place

@@ -1,0 +1,68 @@
+"""`measureformer text`: train a small language model on a file, and let it write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Text: train a small language model on a file, and let it write.")
+
+Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
+
+
+@app.command()
+def train(
+    file: Annotated[Path | None, typer.Argument(help="A text in UTF-8; Python's own documentation if none.")] = None,
+    save: Annotated[Path, typer.Option(help="Folder of the training; the same command goes on from there.")] = (
+        Path("text")
+    ),
+    steps: Annotated[int, typer.Option(help="Updates.")] = 2000,
+    width: Annotated[int, typer.Option(help="Dimension of the tokens.")] = 128,
+    layers: Annotated[int, typer.Option(help="Blocks.")] = 4,
+    context: Annotated[int, typer.Option(help="Tokens that the model reads at once.")] = 128,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Byte pairs instead of characters.")] = False,
+    watch: Annotated[int | None, typer.Option(help="Measure the perplexity every so many steps.")] = None,
+    seed: Seed = 0,
+) -> None:
+    """Train on nine tenths of a text, and say how surprising the rest is, next to a trigram model."""
+    import jax
+
+    from measureformer import text
+    from measureformer.incontext import Architecture, Training
+
+    found = text.train(
+        text.documentation() if file is None else text.read(file),
+        jax.random.key(seed),
+        architecture=Architecture(width=width, layers=layers, heads=4 if width % 4 == 0 else 1),
+        context=context,
+        tokenizer="byte pairs" if pairs else "characters",
+        training=Training(steps=steps, batch=16, rate=2e-3),
+        watch=watch,
+        save=save,
+    )
+    typer.echo(f"{found.text_model.model.parameters} parameters")
+    for step, value in zip(found.records.get("step", ()), found.records.get("perplexity", ()), strict=True):
+        typer.echo(f"{int(step):8} steps: perplexity {value:.3f}")
+    typer.echo(f"held-out perplexity {found.perplexity:.3f}; of a trigram model {found.trigram:.3f}")
+    typer.echo(f'Next: measureformer text generate {save} --prompt "The "')
+
+
+@app.command()
+def generate(
+    folder: Annotated[Path, typer.Argument(help="Folder of a training.")] = Path("text"),
+    prompt: Annotated[str, typer.Option(help="What the text begins with.")] = "The ",
+    length: Annotated[int, typer.Option(help="Tokens to write.")] = 400,
+    temperature: Annotated[float, typer.Option(help="0 takes the most probable token; 1 draws.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Draw among so many tokens only.")] = None,
+    seed: Seed = 0,
+) -> None:
+    """Print the prompt and what the model writes after it."""
+    import jax
+
+    from measureformer import text
+
+    model, key = text.load(folder), jax.random.key(seed)
+    written = text.generate(model, prompt, key, length=length, temperature=temperature, top_k=top_k)
+    typer.echo(prompt + written)

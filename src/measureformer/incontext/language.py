@@ -1,0 +1,121 @@
+"""`LanguageModel`: a causal transformer on tokens, with the architecture and the names of GPT-2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from measureformer.errors import OptionError
+from measureformer.incontext.bayes import Ginc
+from measureformer.incontext.models import Architecture, Blocks, as_layers, causal_mask, normed, through
+from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.causal import Causal
+from measureformer.maps.mlp import Linear
+from measureformer.maps.transformer import Transformer
+from measureformer.numerics.arrays import positive_int, prng_key
+
+
+class LanguageModel(eqx.Module):
+    """Logits of the next token: embeddings, learned positions, pre-norm blocks with GELU, tied read-out.
+
+    >>> import jax, numpy as np, measureformer as mf
+    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=2)
+    >>> model = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=10, context=6)
+    >>> model.logits(np.array([[3, 1, 4]])).shape, model.context
+    ((1, 3, 10), 6)
+    """
+
+    embedding: Float[Array, "v w"]
+    positions: Float[Array, "c w"]
+    blocks: Blocks
+    final_norm: Float[Array, "2 w"]
+    architecture: Architecture = eqx.field(static=True)
+
+    @staticmethod
+    def random(
+        key: Any, architecture: Architecture, *, vocabulary: int, context: int, dtype: Any = np.float32
+    ) -> LanguageModel:
+        """A model before training."""
+        if architecture.norm != "layer" or architecture.branch != 1:
+            raise OptionError(
+                got=f"norm = {architecture.norm!r}, branch = {architecture.branch}",
+                need="LayerNorm and branch 1, as in GPT-2",
+                do="Leave both out.",
+            )
+        sizes = positive_int(vocabulary, "vocabulary"), positive_int(context, "context")
+        return _random(prng_key(key), architecture, *sizes, np.dtype(dtype))
+
+    @property
+    def context(self) -> int:
+        """Most tokens that it reads."""
+        return self.positions.shape[0]
+
+    @property
+    def vocabulary(self) -> int:
+        return self.embedding.shape[0]
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights and biases."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self))
+
+    @eqx.filter_jit
+    def logits(self, tokens: Int[Any, "b n"]) -> Float[Array, "b n v"]:
+        """Logits of what follows each token. Pure JAX."""
+        n = tokens.shape[1]
+        h = self.embedding[tokens] + self.positions[:n]
+        h = through(self.blocks, h, causal_mask(n, h.dtype), self.architecture)
+        return normed(h, self.final_norm) @ self.embedding.T
+
+    @eqx.filter_jit
+    def surprise(self, tokens: Int[Any, "b n"]) -> Float[Array, "b m"]:
+        """−log p of each token but the first, given those before it. Pure JAX."""
+        logits = self.logits(tokens[:, :-1])
+        chosen = jnp.take_along_axis(logits, tokens[:, 1:, None], axis=2)[..., 0]
+        return jax.nn.logsumexp(logits, axis=2) - chosen
+
+    @property
+    def map(self) -> AbstractInContextMap:
+        """The same model as maps of this library, on space–time: tokens are unit vectors at times 0, 1, 2, …"""
+        inner = as_layers(self.positions, self.blocks, self.final_norm, self.architecture)
+        layers = [Linear(self.embedding.T), *inner, Linear(self.embedding)]
+        return Transformer(*(Causal(layer) for layer in layers))
+
+
+@eqx.filter_jit
+def _random(key: Any, a: Architecture, vocabulary: int, context: int, dtype: Any) -> LanguageModel:
+    keys = jax.random.split(key, 3)
+    return LanguageModel(
+        0.02 * jax.random.normal(keys[0], (vocabulary, a.width), dtype),
+        0.02 * jax.random.normal(keys[1], (context, a.width), dtype),
+        Blocks.random(keys[2], a, dtype),
+        jnp.stack([jnp.ones(a.width, dtype), jnp.zeros(a.width, dtype)]),
+        a,
+    )
+
+
+class CorpusLoss(eqx.Module):
+    """−log p of the next token, averaged over random windows of a text."""
+
+    tokens: Int[Any, " n"]
+    batch: int = eqx.field(static=True)
+
+    def __call__(self, model: LanguageModel, key: Any, step: Any) -> Array:
+        length = min(model.context + 1, self.tokens.shape[0])
+        starts = jax.random.randint(key, (self.batch, 1), 0, self.tokens.shape[0] - length + 1)
+        return jnp.mean(model.surprise(self.tokens[starts + jnp.arange(length)]))
+
+
+class DocumentLoss(eqx.Module):
+    """−log p of the next token, averaged over fresh documents of a mixture of hidden Markov models."""
+
+    world: Ginc
+    batch: int = eqx.field(static=True)
+
+    def __call__(self, model: LanguageModel, key: Any, step: Any) -> Array:
+        return jnp.mean(model.surprise(self.world.documents(key, self.batch, model.context + 1)))

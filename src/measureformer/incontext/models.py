@@ -1,0 +1,383 @@
+"""Models that learn in context: a transformer with pre-norm blocks and a read-out, trained as a batched program.
+
+A prompt can be read in two ways. As a *sequence* x_1, y_1, x_2, y_2, … with a causal mask and, usually, positions: a
+measure on space–time. Or as a *measure* (1/k) Σ δ_(x_i, y_i), at which the question x is a point: the model is then an
+in-context map G(mu, x), blind to order and to repetition, and defined for any number of examples. `model.map` is the
+same model made of the maps of this library, in both cases.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.errors import DimensionMismatchError, OptionError
+from measureformer.maps.attention import Attention
+from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.causal import Causal, Positional
+from measureformer.maps.compose import Residual
+from measureformer.maps.mlp import MLP, Linear
+from measureformer.maps.norm import LayerNorm
+from measureformer.maps.transformer import Transformer
+from measureformer.measures import Discrete, SpaceTime
+from measureformer.numerics.arrays import positive_int, prng_key
+
+Reading = Literal["sequence", "measure"]
+Norm = Literal["layer", "none"]
+EPS = 1e-5
+"""Of LayerNorm."""
+EVERY = slice(None)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes of a transformer: `layers` blocks of `heads` heads on tokens of dimension `width`, perceptrons 4·width.
+
+    `norm="none"` leaves LayerNorm out; `branch` multiplies what each attention and perceptron adds.
+
+    >>> import measureformer as mf
+    >>> mf.incontext.Architecture(width=64, layers=3, heads=2).parameters
+    149952
+    """
+
+    width: int = 64
+    layers: int = 3
+    heads: int = 2
+    norm: Norm = "layer"
+    branch: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("width", "layers", "heads"):
+            positive_int(getattr(self, name), name)
+        if self.width % self.heads:
+            raise DimensionMismatchError(
+                got=f"{self.heads} heads on width {self.width}", need="heads that divide the width", do="Change one."
+            )
+        if self.norm not in ("layer", "none"):
+            raise OptionError(got=f"norm = {self.norm!r}", need='"layer" or "none"', do='Leave it out for "layer".')
+        if not 0 < self.branch < math.inf:
+            raise OptionError(got=f"branch = {self.branch!r}", need="a positive number", do="Leave it out for 1.")
+
+    @property
+    def parameters(self) -> int:
+        """Weights and biases of the blocks."""
+        return self.layers * (12 * self.width**2 + 13 * self.width)
+
+
+class Blocks(NamedTuple):
+    """Weights of all blocks, stacked over layers; matrices act on rows from the right, as in GPT-2."""
+
+    norm_1: Any
+    """(l, 2, d): gain and shift."""
+    qkv: Any
+    """(l, d, 3d): queries, keys, values; of each, heads one after the other."""
+    qkv_bias: Any
+    out: Any
+    """(l, d, d)"""
+    out_bias: Any
+    norm_2: Any
+    up: Any
+    """(l, d, 4d)"""
+    up_bias: Any
+    down: Any
+    """(l, 4d, d)"""
+    down_bias: Any
+
+    @staticmethod
+    def random(key: Any, a: Architecture, dtype: Any = np.float32) -> Blocks:
+        """Normal weights of size 1/√d, smaller where they write to tokens; no biases."""
+        L, D = a.layers, a.width
+        keys = jax.random.split(key, 4)
+        draw = lambda k, *shape: jax.random.normal(k, shape, dtype)  # noqa: E731
+        gains = jnp.stack([jnp.ones((L, D), dtype), jnp.zeros((L, D), dtype)], axis=1)
+        depth = math.sqrt(2 * L)
+        return Blocks(
+            gains,
+            draw(keys[0], L, D, 3 * D) / math.sqrt(D),
+            jnp.zeros((L, 3 * D), dtype),
+            draw(keys[1], L, D, D) / (math.sqrt(D) * depth),
+            jnp.zeros((L, D), dtype),
+            gains,
+            draw(keys[2], L, D, 4 * D) / math.sqrt(D),
+            jnp.zeros((L, 4 * D), dtype),
+            draw(keys[3], L, 4 * D, D) / (math.sqrt(4 * D) * depth),
+            jnp.zeros((L, D), dtype),
+        )
+
+
+def normed(h: Array, norm: Array) -> Array:
+    """LayerNorm with gain and shift norm (2, d)."""
+    centred = h - jnp.mean(h, axis=-1, keepdims=True)
+    return norm[0] * centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + EPS) + norm[1]
+
+
+def through(blocks: Blocks, h: Array, log_weights: Array, a: Architecture, read: slice = EVERY) -> Array:
+    """Tokens h (b, n, d) through all blocks; what comes out are those that are `read`, and the last block computes no
+    others. `log_weights` (b, n, n) or (n, n): what key j weighs for query i, −inf where it is not seen."""
+    mask = log_weights if log_weights.ndim == 2 else log_weights[:, None]
+    for i in range(a.layers):
+        block = jax.tree.map(lambda leaf, i=i: leaf[i], blocks)
+        rows = read if i == a.layers - 1 else EVERY
+        h = h[:, rows] + a.branch * attended(block, h, mask, a, rows)[0]
+        inner = jax.nn.gelu((normed(h, block.norm_2) if a.norm == "layer" else h) @ block.up + block.up_bias)
+        h = h + a.branch * (inner @ block.down + block.down_bias)
+    return h
+
+
+def attended(block: Blocks, h: Array, mask: Array, a: Architecture, rows: slice = EVERY) -> tuple[Array, Array]:
+    """What the attention of one block adds to the tokens in `rows`, and its weights (b, h, m, n)."""
+    D, seen = a.width, normed(h, block.norm_1) if a.norm == "layer" else h
+    if rows == EVERY:
+        q, k, v = jnp.split(seen @ block.qkv + block.qkv_bias, 3, axis=-1)
+    else:
+        q = seen[:, rows] @ block.qkv[:, :D] + block.qkv_bias[:D]
+        k, v = jnp.split(seen @ block.qkv[:, D:] + block.qkv_bias[D:], 2, axis=-1)
+    q, k, v = (_heads(part, a) for part in (q, k, v))
+    logits = jnp.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(D // a.heads) + mask[..., rows, :]
+    weights = jax.nn.softmax(logits, axis=-1)
+    values = jnp.einsum("bhij,bhjk->bhik", weights, v).transpose(0, 2, 1, 3)
+    return values.reshape(h.shape[0], -1, D) @ block.out + block.out_bias, weights
+
+
+def _heads(rows: Array, a: Architecture) -> Array:
+    return rows.reshape(*rows.shape[:2], a.heads, a.width // a.heads).transpose(0, 2, 1, 3)
+
+
+def attention_weights(blocks: Blocks, h: Array, log_weights: Array, a: Architecture) -> Float[Array, "l b h n n"]:
+    """The weights of all heads, layer after layer: for observation, quadratic in n."""
+    mask, found = log_weights if log_weights.ndim == 2 else log_weights[:, None], []
+    for i in range(a.layers):
+        block = jax.tree.map(lambda leaf, i=i: leaf[i], blocks)
+        found.append(attended(block, h, mask, a)[1])
+        h = through(jax.tree.map(lambda leaf: leaf[None], block), h, log_weights, _one_layer(a))
+    return jnp.stack(found)
+
+
+def _one_layer(a: Architecture) -> Architecture:
+    return Architecture(a.width, 1, a.heads, a.norm, a.branch)
+
+
+def causal_mask(n: int, dtype: Any) -> Array:
+    """0 where query i sees key j ≤ i, −inf elsewhere."""
+    return jnp.where(jnp.tril(jnp.ones((n, n), bool)), 0, -jnp.inf).astype(dtype)
+
+
+class InContextModel(eqx.Module):
+    """A transformer that reads a prompt of examples and predicts the label of a question.
+
+    `random` makes one for a task of a given dimension. As a "sequence" it reads at most `points` examples if it has
+    positions, and any number without; as a "measure" any number from 1 on, with any weights.
+
+    >>> import jax, measureformer as mf
+    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=2)
+    >>> model = mf.incontext.InContextModel.random(jax.random.key(0), 3, small, points=5)
+    >>> prompts = mf.incontext.tasks.linear(3).sample(jax.random.key(1), 4, 5)
+    >>> model.predictions(prompts.x, prompts.y).shape           # after 0, 1, …, 4 examples
+    (4, 5)
+    """
+
+    read_in: Float[Array, "e w"]
+    read_in_bias: Float[Array, " w"]
+    positions: Float[Array, "p w"] | None
+    blocks: Blocks
+    final_norm: Float[Array, "2 w"]
+    read_out: Float[Array, "w 1"]
+    read_out_bias: Float[Array, " 1"]
+    architecture: Architecture = eqx.field(static=True)
+    reading: Reading = eqx.field(static=True)
+
+    @staticmethod
+    def random(
+        key: Any,
+        dim: int,
+        architecture: Architecture | None = None,
+        *,
+        points: int | None = None,
+        reading: Reading = "sequence",
+        dtype: Any = np.float32,
+    ) -> InContextModel:
+        """A model before training, for inputs in R^dim. With `points`, a sequence has positions for as many."""
+        a = Architecture() if architecture is None else architecture
+        if reading not in ("sequence", "measure") or (reading == "measure" and points is not None):
+            raise OptionError(
+                got=f"reading = {reading!r}" + ("" if points is None else f" with points = {points}"),
+                need='"sequence", with or without positions, or "measure", which has none',
+                do="Leave points out for a measure.",
+            )
+        places = None if points is None else 2 * positive_int(points, "points")
+        return _random(prng_key(key), positive_int(dim, "dim"), a, places, reading, np.dtype(dtype))
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the inputs."""
+        return self.read_in.shape[0] - (2 if self.reading == "measure" else 0)
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights and biases."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self))
+
+    def about(self) -> dict[str, Any]:
+        """What it takes to rebuild it, as JSON."""
+        points = None if self.positions is None else self.positions.shape[0] // 2
+        return {"dim": self.dim, "points": points, "reading": self.reading, **asdict(self.architecture)}
+
+    @eqx.filter_jit
+    def predictions(self, x: Any, y: Any) -> Float[Array, "b n"]:
+        """The prediction at x_i after the first i examples, for every i, in one pass (a sequence) or n (a measure).
+
+        Before the first example there is no measure; there the prediction is 0. Pure JAX.
+        """
+        if self.reading == "sequence":
+            return self.scores(sequence_tokens(x, y), read=slice(None, None, 2))
+        seen = jnp.arange(x.shape[1])
+        first = jnp.moveaxis(jax.vmap(lambda k: self._after(x, y, x, k, k))(seen[1:]), 0, 1)
+        return jnp.concatenate([jnp.zeros_like(first[:, :1]), first], axis=1)
+
+    @eqx.filter_jit
+    def answers(self, x: Any, y: Any, queries: Any) -> Float[Array, "b n"]:
+        """The prediction at queries_i after the first i examples, for every i: questions that are no examples."""
+        seen = jnp.arange(x.shape[1])
+        if self.reading == "sequence":
+            asked = jax.vmap(lambda k: self.scores(sequence_tokens(x.at[:, k].set(queries[:, k]), y))[:, 2 * k])(seen)
+            return asked.T
+        found = jax.vmap(lambda k: self._after(x, y, queries, jnp.maximum(k, 1), k))(seen).T
+        return jnp.where(seen == 0, 0, found)
+
+    def _after(self, x: Array, y: Array, queries: Array, count: Any, i: Any) -> Array:
+        """The prediction at queries_i, where the context is the first `count` examples with equal weights."""
+        log_weights = jnp.where(jnp.arange(x.shape[1]) < count, 0, -jnp.inf).astype(x.dtype)
+        question = jax.lax.dynamic_slice_in_dim(queries, i, 1, axis=1)
+        return self.at(x, y, jnp.broadcast_to(log_weights, y.shape), question)[:, 0]
+
+    @eqx.filter_jit
+    def at(self, x: Any, y: Any, log_weights: Any, queries: Any) -> Float[Array, "b m"]:
+        """G(mu, query) for measures mu = Σ_j e^{log_weights_j} δ_(x_j, y_j) and m questions each. Pure JAX."""
+        tokens = jnp.concatenate([example_tokens(x, y), query_tokens(queries)], axis=1)
+        n, m = x.shape[1], queries.shape[1]
+        passive = jnp.full((x.shape[0], m), -jnp.inf, x.dtype)  # questions are seen by nobody
+        mask = jnp.concatenate([log_weights, passive], axis=1)[:, None, :]
+        return self.scores(tokens, jnp.broadcast_to(mask, (x.shape[0], n + m, n + m)), read=slice(n, None))
+
+    def embedded(self, tokens: Array) -> Array:
+        """Tokens (b, n, e) after the read-in and the positions."""
+        h = tokens @ self.read_in + self.read_in_bias
+        return h if self.positions is None else h + self.positions[: tokens.shape[1]]
+
+    def scores(self, tokens: Array, log_weights: Array | None = None, read: slice = EVERY) -> Float[Array, "b m"]:
+        """The read-out at the tokens that are read, all of them unless told otherwise."""
+        mask = causal_mask(tokens.shape[1], tokens.dtype) if log_weights is None else log_weights
+        h = through(self.blocks, self.embedded(tokens), mask, self.architecture, read)
+        h = normed(h, self.final_norm) if self.architecture.norm == "layer" else h
+        return (h @ self.read_out + self.read_out_bias)[..., 0]
+
+    @property
+    def map(self) -> AbstractInContextMap:
+        """The model as a composition of this library's maps: of a measure and a point, or of space–time.
+
+        A sequence has times 0, 1, 2, …, the number of the token; see `sequence_measure` and `examples_measure`.
+        """
+        first, last = Linear(self.read_in.T, self.read_in_bias), Linear(self.read_out.T, self.read_out_bias)
+        inner = as_layers(self.positions, self.blocks, self.final_norm, self.architecture)
+        layers = [first, *inner, last]
+        return Transformer(*(Causal(layer) for layer in layers) if self.reading == "sequence" else layers)
+
+
+@eqx.filter_jit
+def _random(key: Any, dim: int, a: Architecture, places: int | None, reading: Reading, dtype: Any) -> InContextModel:
+    entries = dim + (2 if reading == "measure" else 0)
+    keys = jax.random.split(key, 4)
+    draw = lambda k, *shape: jax.random.normal(k, shape, dtype)  # noqa: E731
+    return InContextModel(
+        draw(keys[0], entries, a.width) / math.sqrt(entries),
+        jnp.zeros(a.width, dtype),
+        None if places is None else 0.1 * draw(keys[1], places, a.width),
+        Blocks.random(keys[2], a, dtype),
+        jnp.stack([jnp.ones(a.width, dtype), jnp.zeros(a.width, dtype)]),
+        draw(keys[3], a.width, 1) / a.width,
+        jnp.zeros(1, dtype),
+        a,
+        reading,
+    )
+
+
+def as_layers(positions: Any, blocks: Blocks, final_norm: Any, a: Architecture) -> list[AbstractInContextMap]:
+    """Everything between the read-in and the read-out, as maps of this library."""
+    layers: list[AbstractInContextMap] = [] if positions is None else [Positional(Table(positions))]
+    for i in range(a.layers):
+        layers += block_maps(jax.tree.map(lambda leaf, i=i: leaf[i], blocks), a)
+    return [*layers, LayerNorm(*final_norm, eps=EPS)] if a.norm == "layer" else layers
+
+
+class Table(eqx.Module):
+    """Learned positions as an encoding of times: time i is row i."""
+
+    rows: Float[Array, "p w"]
+
+    def __call__(self, t: Any) -> Array:
+        return self.rows[jnp.clip(jnp.round(t).astype(int), 0, self.rows.shape[0] - 1)]
+
+
+def block_maps(block: Blocks, a: Architecture) -> list[AbstractInContextMap]:
+    """One block as two residual maps.
+
+    A bias of queries, keys or values is a column that meets a coordinate 1, which a linear map appends.
+    """
+    D, H, k = a.width, a.heads, a.width // a.heads
+    q, key, v = (part.T.reshape(H, k, D) for part in jnp.split(block.qkv, 3, axis=1))
+    biases = (part.reshape(H, k, 1) for part in jnp.split(block.qkv_bias, 3))
+    Q, K, V = (jnp.concatenate([m, b], axis=2) for m, b in zip((q, key, v), biases, strict=True))
+    lift = Linear(jnp.concatenate([jnp.eye(D), jnp.zeros((1, D))]), jnp.zeros(D + 1).at[D].set(1.0))
+    W = block.out.reshape(H, k, D).transpose(0, 2, 1)
+    attention = Linear(jnp.eye(D), block.out_bias) @ Attention(Q, K, V, W, scale=jnp.asarray(1 / math.sqrt(k))) @ lift
+    perceptron: Any = MLP(block.up.T, block.up_bias, block.down.T, block.down_bias, activation="gelu")
+    if a.norm == "layer":
+        attention = attention @ LayerNorm(*block.norm_1, eps=EPS)
+        perceptron = perceptron @ LayerNorm(*block.norm_2, eps=EPS)
+    return [Residual(attention, step=a.branch), Residual(perceptron, step=a.branch)]
+
+
+def sequence_tokens(x: Array, y: Array) -> Array:
+    """x_1, y_1, x_2, y_2, … as (b, 2n, d): a label is a vector with one entry that is not 0."""
+    labels = jnp.zeros_like(x).at[..., 0].set(y)
+    return jnp.stack([x, labels], axis=2).reshape(x.shape[0], 2 * x.shape[1], x.shape[2])
+
+
+def example_tokens(x: Array, y: Array) -> Array:
+    """(x, y, 1) for each example."""
+    return jnp.concatenate([x, y[..., None], jnp.ones_like(y)[..., None]], axis=-1)
+
+
+def query_tokens(x: Array) -> Array:
+    """(x, 0, 0) for each question."""
+    return jnp.concatenate([x, jnp.zeros((*x.shape[:-1], 2), x.dtype)], axis=-1)
+
+
+def sequence_measure(x: Any, y: Any) -> SpaceTime:
+    """One prompt x (n, d), y (n,) as a measure on space–time: tokens x_1, y_1, x_2, … at times 0, 1, 2, …
+
+    >>> import numpy as np, measureformer as mf
+    >>> mf.incontext.sequence_measure(np.ones((2, 1)), np.array([5.0, 6.0])).points[:, 0].tolist()
+    [1.0, 5.0, 1.0, 6.0]
+    """
+    tokens = np.asarray(sequence_tokens(jnp.asarray(x)[None], jnp.asarray(y)[None])[0])
+    return SpaceTime.uniform(tokens, np.arange(len(tokens)))
+
+
+def examples_measure(x: Any, y: Any, weights: Any = None) -> Discrete:
+    """One prompt x (n, d), y (n,) as a measure on R^(d+2): an atom (x_i, y_i, 1) for each example.
+
+    >>> import numpy as np, measureformer as mf
+    >>> mf.incontext.examples_measure(np.ones((2, 1)), np.array([5.0, 6.0])).points.tolist()
+    [[1.0, 5.0, 1.0], [1.0, 6.0, 1.0]]
+    """
+    x, y = np.asarray(x), np.asarray(y)
+    points = np.concatenate([x, y[:, None], np.ones((len(y), 1))], axis=1)
+    return Discrete.uniform(points) if weights is None else Discrete.weighted(points, weights)

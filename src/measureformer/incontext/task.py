@@ -1,0 +1,195 @@
+"""`Task`: a law of inputs and a law of functions, and the prompts that are drawn from them."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from measureformer.errors import OptionError, ShapeError
+from measureformer.numerics.arrays import default_float, positive_int, prng_key
+
+Inputs = Callable[[Array, Float[Array, "n d"]], Float[Array, "n d"]]
+Function = Callable[[Array, Float[Array, "n d"]], Float[Array, " n"]]
+Loss = Literal["square", "logistic"]
+
+
+class Prompts(NamedTuple):
+    """Examples of `b` functions: inputs and labels; and the questions that are put after the first i examples.
+
+    The question after i examples is x_i itself unless the task asks others.
+    """
+
+    x: Float[Any, "b n d"]
+    y: Float[Any, "b n"]
+    queries: Float[Any, "b n d"]
+    answers: Float[Any, "b n"]
+
+    @property
+    def asks_others(self) -> bool:
+        """Whether questions are other points than the examples that follow."""
+        return self.queries is not self.x
+
+
+class AbstractTask(eqx.Module):
+    """A law of prompts: `prompt(key, points, dtype)` draws one, `sample` a batch."""
+
+    dim: eqx.AbstractVar[int]
+    scale: eqx.AbstractVar[Any]
+    """E y²: errors are divided by it, so that predicting 0 has error 1."""
+    loss: eqx.AbstractVar[Loss]
+
+    @abc.abstractmethod
+    def prompt(self, key: Any, points: int, dtype: Any) -> Prompts:
+        """One prompt, without the axis of the batch. Pure JAX, called under `jit` and `vmap`."""
+
+    def sample(self, key: Any, batch: int, points: int, *, dtype: Any = None) -> Prompts:
+        """`batch` prompts of `points` examples each, drawn independently.
+
+        >>> import jax, measureformer as mf
+        >>> prompts = mf.incontext.tasks.linear(3).sample(jax.random.key(0), 4, 10)
+        >>> prompts.x.shape, prompts.y.shape
+        ((4, 10, 3), (4, 10))
+        """
+        batch, points = positive_int(batch, "batch"), positive_int(points, "points")
+        drawn = _drawn(self, prng_key(key), batch, points, jnp.dtype(default_float() if dtype is None else dtype))
+        # one object where questions are the examples: see `asks_others`
+        return drawn if drawn.queries is not None else Prompts(drawn.x, drawn.y, drawn.x, drawn.y)
+
+
+@eqx.filter_jit
+def _drawn(task: AbstractTask, key: Any, batch: int, points: int, dtype: Any) -> Any:
+    def one(key: Any) -> Any:
+        prompt = task.prompt(key, points, dtype)
+        return prompt if prompt.asks_others else (prompt.x, prompt.y, None, None)
+
+    return Prompts(*jax.vmap(one)(jax.random.split(key, batch)))
+
+
+class Task(AbstractTask):
+    """Independent inputs and a random function of them: f ~ D_F, x_i ~ D_X, y_i = f(x_i) + noise.
+
+    `function(key, x)` is D_F: the values at the rows of x of the function that `key` stands for. `inputs(key, z)` is
+    D_X: what it makes of standard normal rows z; left out, it leaves them as they are. `query(key, x)` is what is asked
+    after the first i rows, in row i; left out, it is x. Noise is added to labels and not to answers.
+
+    >>> import jax, jax.numpy as jnp, measureformer as mf
+    >>> def sine(key, x):
+    ...     w = jax.random.normal(key, x.shape[-1:], x.dtype)
+    ...     return jnp.sin(x @ w)
+    >>> task = mf.incontext.tasks.Task(3, sine, scale=0.5)
+    >>> task.sample(jax.random.key(0), batch=2, points=5).y.shape
+    (2, 5)
+    """
+
+    dim: int = eqx.field(static=True)
+    function: Function
+    inputs: Inputs | None
+    query: Inputs | None
+    noise: Float[Array, ""] | None
+    scale: Float[Array, ""]
+    loss: Loss = eqx.field(static=True)
+
+    def __init__(
+        self,
+        dim: int,
+        function: Function,
+        *,
+        inputs: Inputs | None = None,
+        query: Inputs | None = None,
+        noise: float = 0.0,
+        scale: float = 1.0,
+        loss: Loss = "square",
+    ) -> None:
+        if loss not in ("square", "logistic"):
+            raise OptionError(got=f"loss = {loss!r}", need='"square" or "logistic"', do="Leave it out for the square.")
+        if not (noise >= 0 and scale > 0 and math.isfinite(noise) and math.isfinite(scale)):
+            raise OptionError(
+                got=f"noise = {noise!r}, scale = {scale!r}",
+                need="noise ≥ 0, the standard deviation, and scale > 0, the mean square of labels",
+                do="Leave them out for 0 and 1.",
+            )
+        self.dim, self.function, self.inputs, self.query = positive_int(dim, "dim"), function, inputs, query
+        # what is not drawn need not be compiled
+        self.noise = jnp.asarray(float(noise)) if noise else None
+        self.scale, self.loss = jnp.asarray(float(scale)), loss
+
+    def prompt(self, key: Any, points: int, dtype: Any, dims: Any = None) -> Prompts:
+        """One prompt; with `dims`, all coordinates of the inputs but the first so many are 0."""
+        of_f, of_x, of_inputs, of_noise, of_query = jax.random.split(key, 5)
+        x = jax.random.normal(of_x, (points, self.dim), dtype)
+        x = x if self.inputs is None else self.inputs(of_inputs, x)
+        x = x if dims is None else jnp.where(jnp.arange(self.dim) < dims, x, 0)
+        clean = self.function(of_f, x)
+        if clean.shape != (points,):
+            raise ShapeError(
+                got=f"values of shape {clean.shape} at {points} inputs",
+                need=f"({points},)",
+                do="`function(key, x)` takes rows x (n, d) and returns one number for each.",
+            )
+        y = clean
+        if self.noise is not None:
+            y = clean + self.noise.astype(dtype) * jax.random.normal(of_noise, (points,), dtype)
+        if self.query is None:
+            return Prompts(x, y, x, y)
+        asked = self.query(of_query, x)
+        return Prompts(x, y, asked, self.function(of_f, asked))
+
+
+class Dynamics(AbstractTask):
+    """A linear dynamical system: x_{i+1} = A x_i with A drawn for each prompt, y_i = the first coordinate of x_{i+1}.
+
+    A is a random orthogonal matrix times `decay`, and x_1 a standard normal vector; the inputs of a prompt are its
+    states, which are not independent.
+
+    >>> import jax, numpy as np, measureformer as mf
+    >>> prompts = mf.incontext.tasks.linear_dynamics(2).sample(jax.random.key(0), 1, 4)
+    >>> bool(np.allclose(prompts.y[0, :-1], prompts.x[0, 1:, 0]))
+    True
+    """
+
+    dim: int = eqx.field(static=True)
+    decay: Float[Array, ""]
+    scale: Float[Array, ""]
+    loss: Loss = eqx.field(static=True)
+
+    def prompt(self, key: Any, points: int, dtype: Any) -> Prompts:
+        of_system, of_state = jax.random.split(key)
+        A = self.decay.astype(dtype) * rotation(of_system, self.dim, dtype)
+        first = jax.random.normal(of_state, (self.dim,), dtype)
+        _, states = jax.lax.scan(lambda x, _: (A @ x, x), first, None, points + 1)
+        return Prompts(states[:-1], states[1:, 0], states[:-1], states[1:, 0])
+
+
+def rotation(key: Any, dim: int, dtype: Any) -> Array:
+    """A random orthogonal matrix, uniformly distributed."""
+    q, r = jnp.linalg.qr(jax.random.normal(key, (dim, dim), dtype))
+    return q * jnp.sign(jnp.diagonal(r))
+
+
+class Curriculum(eqx.Module):
+    """Training that begins with fewer dimensions and points and grows: `(first, step, every)` for each.
+
+    Coordinates beyond the current dimension are 0, and examples beyond the current number do not count.
+
+    Ref         garg2022, Appendix A.
+
+    >>> import measureformer as mf
+    >>> plan = mf.incontext.tasks.Curriculum(dims=(5, 1, 2000), points=(11, 2, 2000))
+    >>> int(plan.size(plan.dims, 4000, 20)), int(plan.size(plan.points, 10**6, 41))
+    (7, 41)
+    """
+
+    dims: tuple[int, int, int] = eqx.field(static=True, default=(5, 1, 2000))
+    points: tuple[int, int, int] = eqx.field(static=True, default=(11, 2, 2000))
+
+    def size(self, rule: tuple[int, int, int], step: Any, most: int) -> Any:
+        """How many there are at a step."""
+        first, more, every = rule
+        return jnp.minimum(first + more * (step // every), most)

@@ -1,0 +1,269 @@
+"""Tasks: what is to be learned in context. A task is a pair of laws, D_X of inputs and D_F of functions.
+
+A prompt is (x_1, f(x_1)), …, (x_n, f(x_n)) with f drawn from D_F and the x_i from D_X. A task of one's own is a
+function of a key and of inputs: the key stands for f, so that `function(key, ·)` is f.
+
+    def sine(key, x):
+        w = jax.random.normal(key, x.shape[-1:], x.dtype)
+        return jnp.sin(x @ w)
+
+    task = mf.incontext.tasks.Task(3, sine)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from measureformer.errors import OptionError
+from measureformer.incontext.task import AbstractTask as AbstractTask
+from measureformer.incontext.task import Curriculum as Curriculum
+from measureformer.incontext.task import Dynamics as Dynamics
+from measureformer.incontext.task import Prompts as Prompts
+from measureformer.incontext.task import Task as Task
+from measureformer.incontext.task import rotation
+from measureformer.numerics.arrays import positive_int
+
+# --- functions -------------------------------------------------------------------------------------------------------
+
+
+def _linear(key: Any, x: Any) -> Any:
+    return x @ jax.random.normal(key, x.shape[-1:], x.dtype)
+
+
+def _quadratic(key: Any, x: Any) -> Any:
+    return x**2 @ jax.random.normal(key, x.shape[-1:], x.dtype) / math.sqrt(3)
+
+
+def _sign(key: Any, x: Any) -> Any:
+    return jnp.where(_linear(key, x) > 0, 1, -1).astype(x.dtype)
+
+
+class _Sparse(eqx.Module):
+    nonzero: int = eqx.field(static=True)
+
+    def __call__(self, key: Any, x: Any) -> Any:
+        of_weights, of_places = jax.random.split(key)
+        w = jax.random.normal(of_weights, x.shape[-1:], x.dtype)
+        places = jax.random.permutation(of_places, x.shape[-1])
+        return x @ jnp.where(places < self.nonzero, w, 0)
+
+
+class _Tree(eqx.Module):
+    depth: int = eqx.field(static=True)
+
+    def __call__(self, key: Any, x: Any) -> Any:
+        of_splits, of_leaves = jax.random.split(key)
+        splits = jax.random.randint(of_splits, (2**self.depth - 1,), 0, x.shape[-1])
+        leaves = jax.random.normal(of_leaves, (2**self.depth,), x.dtype)
+        node = jnp.zeros(x.shape[0], int)
+        for _ in range(self.depth):
+            # children of node i are 2i + 1 and 2i + 2; right if the coordinate is positive
+            right = jnp.take_along_axis(x, splits[node][:, None], axis=1)[:, 0] > 0
+            node = 2 * node + 1 + right
+        return leaves[node - (2**self.depth - 1)]
+
+
+class _Net(eqx.Module):
+    width: int = eqx.field(static=True)
+
+    def __call__(self, key: Any, x: Any) -> Any:
+        of_inner, of_outer = jax.random.split(key)
+        inner = jax.random.normal(of_inner, (self.width, x.shape[-1]), x.dtype)
+        outer = jax.random.normal(of_outer, (self.width,), x.dtype)
+        return math.sqrt(2 / self.width) * jax.nn.relu(x @ inner.T) @ outer
+
+
+def linear(dim: int, *, noise: float = 0.0) -> Task:
+    """y = ⟨w, x⟩ with w ~ N(0, I), plus noise.
+
+    Ref         garg2022, Section 3.
+
+    >>> import measureformer as mf
+    >>> mf.incontext.tasks.linear(5).dim
+    5
+    """
+    return Task(dim, _linear, noise=noise, scale=float(dim))
+
+
+def sparse(dim: int, *, nonzero: int = 3) -> Task:
+    """y = ⟨w, x⟩ where all but `nonzero` random coordinates of w ~ N(0, I) are set to 0.
+
+    Ref         garg2022, Section 4.
+
+    >>> import measureformer as mf
+    >>> float(mf.incontext.tasks.sparse(20, nonzero=3).scale)
+    3.0
+    """
+    if not 1 <= positive_int(nonzero, "nonzero") <= positive_int(dim, "dim"):
+        raise OptionError(got=f"{nonzero} of {dim} coordinates", need="1 ≤ nonzero ≤ dim", do="Take fewer.")
+    return Task(dim, _Sparse(nonzero), scale=float(nonzero))
+
+
+def quadratic(dim: int) -> Task:
+    """y = Σ_j w_j x_j²/√3 with w ~ N(0, I).
+
+    Ref         garg2022.
+
+    >>> import measureformer as mf
+    >>> float(mf.incontext.tasks.quadratic(5).scale)
+    5.0
+    """
+    return Task(dim, _quadratic, scale=float(dim))
+
+
+def tree(dim: int, *, depth: int = 4) -> Task:
+    """A full binary tree: each node looks at the sign of a random coordinate, and leaves are N(0, 1).
+
+    Ref         garg2022, Section 5.
+
+    >>> import measureformer as mf
+    >>> mf.incontext.tasks.tree(20, depth=4).loss
+    'square'
+    """
+    return Task(dim, _Tree(positive_int(depth, "depth")), scale=1.0)
+
+
+def net(dim: int, *, width: int = 100) -> Task:
+    """A random two-layer network √(2/r) Σ_i a_i relu⟨w_i, x⟩ with r = `width`.
+
+    Ref         garg2022, Section 5.
+
+    >>> import measureformer as mf
+    >>> float(mf.incontext.tasks.net(20).scale)
+    20.0
+    """
+    return Task(dim, _Net(positive_int(width, "width")), scale=float(dim))
+
+
+def classification(dim: int) -> Task:
+    """y = sign⟨w, x⟩; the loss is logistic, and the error the share of wrong signs.
+
+    Ref         garg2022.
+
+    >>> import measureformer as mf
+    >>> mf.incontext.tasks.classification(5).loss
+    'logistic'
+    """
+    return Task(dim, _sign, loss="logistic")
+
+
+def linear_dynamics(dim: int, *, decay: float = 1.0) -> Dynamics:
+    """x_{i+1} = A x_i for a random rotation A, times `decay`; the label is the first coordinate of the next state.
+
+    Ref         garg2022.
+
+    >>> import measureformer as mf
+    >>> mf.incontext.tasks.linear_dynamics(3).dim
+    3
+    """
+    return Dynamics(
+        dim=positive_int(dim, "dim"), decay=jnp.asarray(float(decay)), scale=jnp.asarray(1.0), loss="square"
+    )
+
+
+NAMED: dict[str, Callable[[int], AbstractTask]] = {
+    "linear": linear,
+    "noisy": lambda dim: linear(dim, noise=1.0),
+    "sparse": lambda dim: sparse(dim, nonzero=min(3, dim)),
+    "quadratic": quadratic,
+    "tree": tree,
+    "net": net,
+    "classification": classification,
+    "dynamics": linear_dynamics,
+}
+"""Tasks by name, each of one dimension: what the command line knows."""
+
+
+# --- other inputs than in training -----------------------------------------------------------------------------------
+
+
+def _skewed(key: Any, z: Any) -> Any:
+    scales = 1 / jnp.arange(1, z.shape[1] + 1).astype(z.dtype)
+    # normalised so that E|x|² = d stays
+    scales = scales * jnp.sqrt(z.shape[1] / jnp.sum(scales**2))
+    return z * scales @ rotation(key, z.shape[1], z.dtype)
+
+
+def _subspace(key: Any, z: Any) -> Any:
+    half = max(z.shape[1] // 2, 1)
+    cut = jnp.where(jnp.arange(z.shape[1]) < half, math.sqrt(z.shape[1] / half), 0).astype(z.dtype)
+    return z * cut @ rotation(key, z.shape[1], z.dtype)
+
+
+def _orthant(key: Any, z: Any) -> Any:
+    signs = jax.random.rademacher(key, (z.shape[1],), dtype=z.dtype)
+    return jnp.abs(z) * signs
+
+
+def _repeated(key: Any, x: Any) -> Any:
+    """After i examples, one of them is asked again; before the first, x itself."""
+    places = jnp.arange(x.shape[0])
+    chosen = jnp.floor(jax.random.uniform(key, (x.shape[0],), x.dtype) * places).astype(int)
+    return x[chosen]
+
+
+def _orthogonal(key: Any, x: Any) -> Any:
+    """After i examples, the part of x_i that is orthogonal to them, with the length of x_i; 0 when they span all."""
+    q, _ = jnp.linalg.qr(x.T)  # the first i columns span the first i rows
+    rest = jnp.zeros_like(x)
+    columns = q.T
+    length = jnp.linalg.norm(x, axis=1, keepdims=True)
+    return rest.at[: columns.shape[0]].set(columns * length[: columns.shape[0]])
+
+
+class _Scaled(eqx.Module):
+    of: Any
+    factor: Float[Array, ""]
+
+    def __call__(self, key: Any, x: Any) -> Any:
+        return self.factor.astype(x.dtype) * (x if self.of is None else self.of(key, x))
+
+
+def shifted(task: Any) -> dict[str, Task]:
+    """The task with prompts unlike those of training, as they are used to ask what a model has learned.
+
+    Inputs on a skewed ellipsoid, a random half subspace, a random orthant; the question orthogonal to the examples, or
+    one of them; inputs or labels 1/3, 1/2, 2, 3 times as large; noisy labels. Errors are over the labels' mean square.
+
+    Ref         garg2022, Section 4.
+
+    >>> import measureformer as mf
+    >>> sorted(mf.incontext.tasks.shifted(mf.incontext.tasks.linear(4)))[:3]
+    ['half subspace', 'inputs × 0.333', 'inputs × 0.5']
+    """
+    if not isinstance(task, Task):
+        raise OptionError(
+            got=f"a {type(task).__name__}", need="a Task, with laws of inputs and functions", do="Shift it by hand."
+        )
+    change = lambda **fields: Task(  # noqa: E731
+        task.dim,
+        **{
+            "function": task.function,
+            "inputs": task.inputs,
+            "query": task.query,
+            "noise": 0.0 if task.noise is None else float(task.noise),
+            "scale": float(task.scale),
+            "loss": task.loss,
+            **fields,
+        },
+    )
+    found = {
+        "skewed inputs": change(inputs=_skewed),
+        "half subspace": change(inputs=_subspace),
+        "orthant": change(inputs=_orthant),
+        "orthogonal query": change(query=_orthogonal),
+        "repeated query": change(query=_repeated),
+        "noisy labels": change(noise=1.0),
+    }
+    for factor in (1 / 3, 1 / 2, 2.0, 3.0):
+        by, squared = jnp.asarray(factor), float(task.scale) * factor**2
+        found[f"inputs × {factor:.3g}"] = change(inputs=_Scaled(task.inputs, by), scale=squared)
+        found[f"labels × {factor:.3g}"] = change(function=_Scaled(task.function, by), scale=squared)
+    return found

@@ -1,0 +1,229 @@
+"""`Classical`: the network of 1982, patterns of ±1 in a matrix of couplings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int8
+
+from measureformer.errors import DtypeError, OptionError, ShapeError
+from measureformer.memory.base import (
+    AbstractMemory,
+    Retrieval,
+    binary_patterns,
+    binary_states,
+    cut_walk,
+    iterate,
+    room,
+    trace_of,
+)
+from measureformer.numerics.arrays import default_float, finite, floats, host, positive_int, prng_key
+from measureformer.numerics.buckets import bucket, pad_rows
+
+Rule = Literal["hebb", "pseudo-inverse"]
+Mode = Literal["asynchronous", "synchronous"]
+LARGEST = 8192
+"""Most bits: couplings are d × d numbers, half a gigabyte there."""
+EXACT = 2.0**53
+"""Integers below it are exact in float64."""
+
+
+class BinaryCertificate(eqx.Module):
+    """What is certain about the answer of a binary memory, per query.
+
+    >>> import measureformer as mf
+    >>> found = mf.memory.Classical.store([[1, 1, 1, 1, -1]]).retrieve([1, 1, 1, -1, -1]).certificate
+    >>> int(found.nearest), int(found.errors), bool(found.fixed), float(found.margin)
+    (0, 0, True, 4.0)
+    """
+
+    nearest: np.ndarray
+    """The stored pattern that agrees with the answer in most bits."""
+    errors: np.ndarray
+    """Bits in which they differ."""
+    margin: np.ndarray
+    """min_l ξ_l·(field at l): how far the answer is from losing a bit. Negative for a state that is not fixed."""
+    fixed: np.ndarray
+    """Whether the answer is a fixed point; ties keep the sign, and so does what cannot be told from a tie."""
+
+
+class Classical(AbstractMemory):
+    """Couplings W = Σ_i x_i x_iᵀ of patterns x_i ∈ {−1, 1}^d; ξ_l ← sign((Wξ − b)_l), ties keep the sign.
+
+    Statement   W symmetric with w_ll ≥ 0: E(ξ) = −½ ξᵀWξ + bᵀξ never rises in asynchronous updates, which end in a
+                fixed point; synchronous ones may end in a two-cycle
+    Proof       a change δ of bit l changes E by −δ (Wξ − b)_l − ½ w_ll δ², and δ has the sign of (Wξ − b)_l.
+    Ref         hopfield1982; ramsauer2020, Appendix A.
+
+    By Hebb's rule and with a bias of integers all numbers are integers and the arithmetic is exact. The rule
+    "pseudo-inverse" takes the projection on the span of the patterns, which are fixed points then however correlated.
+
+    >>> import measureformer as mf
+    >>> memory = mf.memory.Classical.store([[1, 1, 1, 1], [1, -1, 1, -1]])
+    >>> found = memory.retrieve([1, 1, 1, 0])
+    >>> found.state.tolist(), found.trace.energies.tolist()
+    ([1.0, 1.0, 1.0, 1.0], [-2.0, -4.0, -4.0])
+    """
+
+    patterns: Int8[np.ndarray, "n d"]
+    couplings: Float[np.ndarray, "d d"]
+    bias: Float[np.ndarray, " d"]
+    exact: bool = eqx.field(static=True)
+
+    @staticmethod
+    def store(patterns: Any, *, rule: Rule = "hebb", zero_diagonal: bool = True, bias: Any = None) -> Classical:
+        """The memory of patterns (n, d) of ±1; without its diagonal, W does not hold on to every bit by itself."""
+        patterns = binary_patterns(patterns)
+        n, d = patterns.shape
+        if d > LARGEST:
+            raise OptionError(
+                got=f"patterns of {d} bits",
+                need=f"at most {LARGEST}, since couplings are d × d numbers",
+                do="Make the patterns smaller, or use mf.memory.Dense or Modern, which need no couplings.",
+            )
+        if default_float() != np.float64:
+            raise DtypeError(
+                got="JAX without 64-bit numbers",
+                need="float64, in which integers are exact",
+                do="Unset JAX_ENABLE_X64.",
+            )
+        X = patterns.astype(np.float64)
+        if rule == "hebb":
+            W = X.T @ X
+        elif rule == "pseudo-inverse":
+            # rows of Vᵀ with a singular value span the patterns
+            _, values, V = np.linalg.svd(X, full_matrices=False)
+            V = V[values > values[0] * max(n, d) * np.finfo(float).eps]
+            W = V.T @ V
+        else:
+            raise OptionError(got=f"rule = {rule!r}", need='"hebb" or "pseudo-inverse"', do="Leave it out for Hebb's.")
+        if zero_diagonal:
+            np.fill_diagonal(W, 0.0)
+        b = np.zeros(d) if bias is None else np.asarray(host(floats(bias, "bias")), np.float64)
+        if b.shape != (d,):
+            raise ShapeError(got=f"a bias of shape {b.shape}", need=f"({d},)", do="Give one number per bit.")
+        finite(b, "bias")
+        whole = bool((b == np.round(b)).all()) and float(2 * (n * d * d + np.abs(b).sum())) < EXACT
+        return Classical(patterns, W, b, rule == "hebb" and whole)
+
+    @property
+    def n(self) -> int:
+        return self.patterns.shape[0]
+
+    @property
+    def dim(self) -> int:
+        return self.patterns.shape[1]
+
+    @property
+    def slack(self) -> float:
+        """Fields smaller than this cannot be told from a tie: 0 where the arithmetic is exact."""
+        if self.exact:
+            return 0.0
+        size = np.abs(self.couplings).sum(axis=1) + np.abs(self.bias)
+        return float(2 * self.dim * np.finfo(float).eps * size.max())
+
+    def fields(self, state: Any) -> np.ndarray:
+        """Wξ − b."""
+        rows, single = binary_states(state, self.dim)
+        fields = rows @ self.couplings - self.bias
+        return fields[0] if single else fields
+
+    def energy(self, state: Any) -> np.ndarray:
+        """−½ ξᵀWξ + bᵀξ; exact if `exact`."""
+        rows, single = binary_states(state, self.dim)
+        energies = -0.5 * np.sum(rows * (rows @ self.couplings), axis=1) + rows @ self.bias
+        return np.asarray(energies[0]) if single else energies
+
+    def update(self, state: Any, *, mode: Mode = "asynchronous", key: Any = None) -> np.ndarray:
+        """All bits once: one after the other, in a random order if there is a `key`, or all at once."""
+        return self.retrieve(state, mode=mode, key=key, steps=1).state
+
+    def retrieve(self, query: Any, *, mode: Mode = "asynchronous", key: Any = None, steps: int = 100) -> Retrieval:
+        """Updates of all bits until nothing changes, or until a two-cycle, or `steps` times.
+
+        A query may have unknown bits, 0, which stay so only while nothing speaks for either sign.
+        """
+        rows, single = binary_states(query, self.dim, "query")
+        steps = positive_int(steps, "steps")
+        key = None if key is None else prng_key(key)
+        m, size = len(rows), room(steps)
+        if mode not in ("asynchronous", "synchronous"):
+            raise OptionError(got=f"mode = {mode!r}", need='"asynchronous" or "synchronous"', do="Leave it out.")
+        network = self.couplings, self.bias, np.asarray(self.slack)
+        start, limit = pad_rows(rows, bucket(m)), np.asarray(steps)
+        walk, t = _walk(network, start, limit, key, mode == "synchronous", size)
+        walk = cut_walk(walk, t, m, single=single)
+        return Retrieval(walk.state, trace_of(walk), lambda: self.certificate(walk.state))
+
+    def certificate(self, state: Any) -> BinaryCertificate:
+        """Which stored pattern a state is, and whether it is a fixed point."""
+        rows, single = binary_states(state, self.dim)
+        return binary_certificate(self.patterns, rows, rows * self.fields(rows), self.slack, single=single)
+
+    def stable(self) -> np.ndarray:
+        """Which of the stored patterns are fixed points."""
+        return self.certificate(self.patterns).fixed
+
+
+def binary_certificate(
+    patterns: np.ndarray, rows: np.ndarray, aligned: np.ndarray, slack: Any, *, single: bool
+) -> BinaryCertificate:
+    """The certificate of states in rows; `aligned` are ξ_l·(field at l)."""
+    margin = aligned.min(axis=1)
+    fixed = (margin >= -np.asarray(slack)) & (rows != 0).all(axis=1)
+    # in blocks: states × patterns may be many
+    size = max(1, 2**22 // len(patterns))
+    X = patterns.astype(np.float32)
+    found = [_closest(X, rows[i : i + size].astype(np.float32)) for i in range(0, len(rows), size)]
+    nearest, overlap = (np.concatenate(part) for part in zip(*found, strict=True))
+    errors = np.rint((rows.shape[1] - overlap) / 2).astype(int)
+    parts = nearest, errors, margin, fixed
+    return BinaryCertificate(*(np.asarray(part[0]) if single else part for part in parts))
+
+
+def _closest(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    overlaps = rows @ X.T
+    return overlaps.argmax(axis=1), overlaps.max(axis=1)
+
+
+def sweeper(W: Array, slack: Any) -> Callable[[Array, Array, Array], Array]:
+    """The asynchronous update of all bits in an order, for states in rows and their fields."""
+
+    def one(carry: tuple[Array, Array], bit: Array) -> tuple[tuple[Array, Array], None]:
+        state, fields = carry
+        new = _sign(fields[:, bit], state[:, bit], slack)
+        change = new - state[:, bit]
+        # late sweeps change little
+        fields = jax.lax.cond(jnp.any(change != 0), lambda: fields + change[:, None] * W[bit][None], lambda: fields)
+        return (state.at[:, bit].set(new), fields), None
+
+    return lambda state, fields, order: jax.lax.scan(one, (state, fields), order)[0][0]
+
+
+def _sign(field: Array, old: Array, slack: Any) -> Array:
+    return jnp.where(jnp.abs(field) <= slack, old, jnp.sign(field))
+
+
+@eqx.filter_jit
+def _walk(network: Any, start: Any, limit: Any, key: Any, synchronous: bool, size: int) -> Any:
+    W, b, slack = network
+    d, sweep = W.shape[0], sweeper(W, slack)
+
+    def step(state: Array, t: Array) -> tuple[Array, Array]:
+        fields = state @ W - b
+        energies = -0.5 * jnp.sum(state * (fields + b), axis=1) + state @ b
+        if synchronous:
+            return energies, _sign(fields, state, slack)
+        order = jnp.arange(d) if key is None else jax.random.permutation(jax.random.fold_in(key, t), d)
+        return energies, sweep(state, fields, order)
+
+    return iterate(step, changed_bits, start, limit, tol=0, size=size)
+
+
+def changed_bits(old: Array, new: Array) -> Array:
+    return jnp.sum(old != new, axis=1).astype(old.dtype)

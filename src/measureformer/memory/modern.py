@@ -1,0 +1,352 @@
+"""`Modern`: the continuous memory, whose update is attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.attention import attend
+from measureformer.attention.blocks import norms
+from measureformer.errors import DtypeError, OptionError, PatternError
+from measureformer.maps import Attention
+from measureformer.measures import AbstractMeasure, Discrete
+from measureformer.memory import theorems
+from measureformer.memory._search import best_key
+from measureformer.memory.base import AbstractMemory, Retrieval, Walk, cut_walk, iterate, room, rows_of, trace_of
+from measureformer.numerics.arrays import (
+    at_once,
+    cast,
+    common_dtype,
+    floats,
+    host,
+    is_traced,
+    namespace,
+    on_device,
+    positive_int,
+    scalar,
+    shaped,
+)
+from measureformer.numerics.buckets import bucket, pad_rows
+
+
+class ModernCertificate(eqx.Module):
+    """What theorems say about a retrieval, next to what was measured; x_i is the pattern nearest to the answer.
+
+    Bounds hold in exact arithmetic; they are infinite, or false, where a theorem does not apply.
+
+    >>> import measureformer as mf
+    >>> found = mf.memory.Modern.store([[4.0, 0.0], [0.0, 4.0]], beta=1.0).retrieve([3.9, 0.1]).certificate
+    >>> bool(found.stored), float(found.separation), bool(found.one_step_error < found.one_step_bound)
+    (True, 16.0, True)
+    """
+
+    nearest: np.ndarray
+    """i."""
+    distance: np.ndarray
+    """|query − x_i|."""
+    error: np.ndarray
+    """|answer − x_i|."""
+    separation: np.ndarray
+    """Δ_i = ⟨x_i, x_i⟩ − max_{j≠i} ⟨x_i, x_j⟩."""
+    needed: np.ndarray
+    """The separation from which on x_i is stored: `ramsauer20_separation`."""
+    stored: np.ndarray
+    """Whether it is: then the ball of radius `radius` around x_i has one fixed point, which attracts it."""
+    radius: np.ndarray
+    """1/(βNM)."""
+    basin: np.ndarray
+    """From all queries in this distance of x_i the updates end near it: `mf.memory.basin`. 0 if none is certain."""
+    error_bound: np.ndarray
+    """A bound of |answer − x_i| after many updates if the query lies in the basin; infinite if it does not."""
+    one_step_error: np.ndarray
+    """|f(query) − x_i|."""
+    one_step_bound: np.ndarray
+    """A bound of it: `ramsauer20_one_step`."""
+    contraction: np.ndarray
+    """|f(query) − x_i*| ≤ contraction · |query − x_i*|: `ramsauer20_contraction`."""
+    single: np.ndarray
+    """Whether β m² < 1, m the largest distance of a pattern from the mean: then there is one fixed point in all."""
+
+
+class FixedPoints(eqx.Module):
+    """Where the stored patterns end; a point that several of them share is a metastable state.
+
+    >>> import measureformer as mf
+    >>> memory = mf.memory.Modern.store([[3.0, 0.0], [3.0, 0.1], [0.0, 3.0]], beta=1.0)
+    >>> found = memory.fixed_points()
+    >>> found.labels.tolist(), found.metastable.tolist(), found.points[0].round(2).tolist()
+    ([0, 0, 1], [True, False], [3.0, 0.05])
+    """
+
+    points: Float[np.ndarray, "c d"]
+    labels: np.ndarray
+    """For every pattern, the point at which it ends."""
+    converged: np.ndarray
+    """For every pattern, whether updates had come to rest."""
+
+    @property
+    def members(self) -> np.ndarray:
+        """How many patterns end at each point."""
+        return np.bincount(self.labels, minlength=len(self.points))
+
+    @property
+    def metastable(self) -> np.ndarray:
+        return self.members > 1
+
+
+class Modern(AbstractMemory):
+    """A measure mu of patterns and an inverse temperature: f(ξ) = ∫ x e^{β⟨x,ξ⟩} dmu(x) / ∫ e^{β⟨x,ξ⟩} dmu(x).
+
+    Statement   E(ξ) = −(1/β) log(∫ e^{β⟨x,ξ⟩} dmu/|mu|) + |ξ|²/2 + M²/2, M the largest norm of a pattern, never rises
+                along f, and 0 ≤ E ≤ 2M² on the convex hull; f is attention with Q = K = V = I and logits β⟨x, ξ⟩
+    Proof       −(1/β) log ∫ … is concave in ξ with gradient −f(ξ), so E(f(ξ)) ≤ E(ξ) − |f(ξ) − ξ|²/2
+    Ref         ramsauer2020, Theorems 1 and 2.
+
+    For n equal patterns the mass in the logarithm is the (ln N)/β of the theorem. Patterns may have any mass; a common
+    factor changes nothing, and a pattern of mass 2 is two patterns. Linear memory; energy and update are
+    differentiable.
+
+    >>> import measureformer as mf
+    >>> memory = mf.memory.Modern.store([[1.0, 0.0], [0.0, 1.0]], beta=8.0)
+    >>> found = memory.retrieve([0.8, 0.1])
+    >>> found.state.round(3).tolist(), bool(found.trace.converged)
+    ([1.0, 0.0], True)
+    """
+
+    mu: Discrete
+    beta: Float[Array, ""]
+
+    @staticmethod
+    def store(patterns: Any, beta: Any, *, weights: Any = None) -> Modern:
+        """The memory of patterns (n, d), with equal or other `weights`, or of a measure of patterns."""
+        beta = scalar(beta, "beta")
+        if not is_traced(beta) and not float(beta) > 0:
+            raise OptionError(
+                got=f"beta = {float(beta):g}",
+                need="an inverse temperature > 0",
+                do="As beta tends to 0 all answers tend to the mean of the patterns.",
+            )
+        if isinstance(patterns, AbstractMeasure):
+            if not isinstance(patterns, Discrete) or weights is not None:
+                got = "weights beside a measure" if weights is not None else f"a {type(patterns).__name__}"
+                raise DtypeError(
+                    got=got,
+                    need="a Discrete measure, or patterns (n, d) with weights",
+                    do="Take atoms first: mu.discretize(n), or mu.sample(key, n).",
+                )
+            return Modern(patterns, beta)
+        if np.shape(patterns)[:1] == (0,):
+            raise PatternError(got="no patterns", need="at least one pattern", do="Pass an (n, d) array with n ≥ 1.")
+        patterns = shaped(floats(patterns, "patterns"), "patterns", "n d")
+        return Modern(Discrete.uniform(patterns) if weights is None else Discrete.weighted(patterns, weights), beta)
+
+    @property
+    def n(self) -> int:
+        return self.mu.n
+
+    @property
+    def dim(self) -> int:
+        return self.mu.dim
+
+    @property
+    def patterns(self) -> Float[Array, "n d"]:
+        return self.mu.points
+
+    def energy(self, state: Any) -> Array:
+        """E(ξ); traced states are fine."""
+        rows, single = rows_of(state, self.dim, "state")
+        rows, mu = cast((rows, self.mu), common_dtype(rows, self.mu))
+        q = host(self.beta).astype(rows.dtype) * rows
+        log_z = attend(q, mu.points, mu.points[:, :1], mu.log_weights).log_normalizer
+        energies = _energy(host(log_z), host(rows), host(self.beta), host(mu.log_mass), host(mu.radius()))
+        return on_device(energies[0] if single else energies)
+
+    def update(self, state: Any) -> Array:
+        """f(ξ) of one state or several; traced states are fine."""
+        rows, single = rows_of(state, self.dim, "state")
+        rows, mu = cast((rows, self.mu), common_dtype(rows, self.mu))
+        q = host(self.beta).astype(rows.dtype) * rows
+        new = attend(q, mu.points, mu.points, mu.log_weights).values
+        return new[0] if single else new
+
+    def retrieve(self, query: Any, *, steps: int = 100, tol: float | None = None) -> Retrieval:
+        """Updates until the state moves by at most `tol`, or `steps` times; `steps=1` is attention.
+
+        By default tol is M times 1e-12 in float64 and 1e-5 in float32.
+        """
+        rows, single = rows_of(query, self.dim, "query")
+        steps, m = positive_int(steps, "steps"), len(rows)
+        dtype = common_dtype(rows, self.mu)
+        if tol is None:
+            tol = (1e-12 if dtype == np.float64 else 1e-5) * float(self.mu.radius())
+        program = cast((self.mu.padded(), self.beta, pad_rows(rows, bucket(m)), np.asarray(tol)), dtype)
+        walk, t = at_once(_walk, *program, np.asarray(steps), room(steps))
+        flat = cut_walk(walk, t, m, single=False)
+        queries = np.asarray(host(rows), dtype)
+
+        def certify() -> ModernCertificate:
+            found = self._certificate(queries, flat)
+            return ModernCertificate(*(np.asarray(part[0]) for part in vars(found).values())) if single else found
+
+        walk = cut_walk(walk, t, m, single=single)
+        return Retrieval(on_device(walk.state), trace_of(walk), certify)
+
+    def separation(self, index: Any = None) -> np.ndarray:
+        """Δ_i of all patterns, or of those at `index`; infinite for a pattern that is alone."""
+        index = np.arange(self.n) if index is None else np.atleast_1d(np.asarray(index))
+        points = np.asarray(self.patterns)
+        rows = points[index]
+        highest, _ = best_key(rows, points, self._offsets(), own=index)
+        return np.sum(rows * rows, axis=1) - highest
+
+    def spread(self) -> float:
+        """m, the largest distance of a pattern from the mean: if β m² < 1 there is one fixed point in all."""
+        points = np.asarray(self.patterns)[self._massive()]
+        return float(np.sqrt(np.max(np.sum((points - np.asarray(self.mu.mean())) ** 2, axis=1))))
+
+    def fixed_points(self, *, steps: int = 1000, atol: float = 1e-6) -> FixedPoints:
+        """Where the patterns themselves end; ends closer than `atol` · M are one point."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+        from scipy.spatial import KDTree
+
+        found = self.retrieve(self.patterns, steps=steps)
+        ends = np.asarray(found.state)
+        pairs = KDTree(ends).query_pairs(atol * float(self.mu.radius()), output_type="ndarray")
+        graph = coo_array((np.ones(len(pairs)), pairs.T), shape=(self.n, self.n))
+        count, labels = connected_components(graph, directed=False)
+        first = np.array([int(np.argmax(labels == c)) for c in range(count)])
+        return FixedPoints(ends[first], labels, found.trace.converged)
+
+    def _massive(self) -> np.ndarray:
+        return np.asarray(self.mu.log_weights) > -np.inf
+
+    def _offsets(self) -> np.ndarray:
+        return np.where(self._massive(), 0.0, -np.inf).astype(self.patterns.dtype)
+
+    def _certificate(self, queries: np.ndarray, walk: Walk) -> ModernCertificate:
+        points, beta = np.asarray(self.patterns), float(self.beta)
+        squares = np.sum(points * points, axis=1)
+        _, nearest = best_key(walk.state, points, self._offsets() - 0.5 * squares)
+        x, separation = points[nearest], self.separation(nearest)
+        n, M = int(self._massive().sum()), float(self.mu.radius())
+        share = np.exp(np.asarray(self.mu.log_weights)[nearest] - np.asarray(self.mu.log_mass))
+        with np.errstate(over="ignore", invalid="ignore"):
+            odds = np.maximum(1 / share.astype(np.float64) - 1, 0.0)
+            distance, error, one = (_apart(rows, x) for rows in (queries, walk.state, walk.first))
+            needed = theorems.ramsauer20_separation(beta, n, M, odds)
+            outer, inner = theorems.basin(beta, separation, M, odds)
+            farther = np.maximum(distance, error)
+            bound = theorems.ramsauer20_one_step(beta, separation, farther, M, odds)
+            contraction = theorems.ramsauer20_contraction(beta, separation, farther, M, odds, n)
+        return ModernCertificate(
+            nearest,
+            distance,
+            error,
+            separation,
+            needed,
+            separation >= needed,
+            np.full(len(x), 1 / (beta * n * M) if M else np.inf),
+            outer,
+            np.where(distance < outer, inner, np.inf),
+            one,
+            bound,
+            contraction,
+            np.full(len(x), beta * self.spread() ** 2 < 1),
+        )
+
+
+def as_attention(memory: Modern) -> Attention:
+    """The layer whose values in the context `memory.mu` are the updates: Q = K = V = I, logits β⟨x, ξ⟩.
+
+    >>> import numpy as np, measureformer as mf
+    >>> memory = mf.memory.Modern.store(np.eye(3), beta=2.0)
+    >>> G = mf.memory.as_attention(memory)
+    >>> bool(abs(G(memory.mu, [1.0, 0.5, 0.0]) - memory.update([1.0, 0.5, 0.0])).max() < 1e-14)
+    True
+    """
+    one = np.eye(memory.dim, dtype=memory.patterns.dtype)
+    return Attention.head(one, one, one, scale=memory.beta)
+
+
+class HeadMemory(eqx.Module):
+    """An attention head in a context, as a memory of keys: value at x = `readout` · memory.update(`queries` · x).
+
+    >>> import jax, numpy as np, measureformer as mf
+    >>> G = mf.Attention.random(jax.random.key(0), 3)
+    >>> mu = mf.Discrete.uniform(np.random.default_rng(0).normal(size=(5, 3)))
+    >>> head = mf.memory.as_memory(G, mu)
+    >>> head.defect < 1e-9, bool(abs(head([1.0, 0.0, 2.0]) - G(mu, [1.0, 0.0, 2.0])).max() < 1e-9)
+    (True, True)
+    """
+
+    memory: Modern
+    """Patterns K y, with the masses of the tokens y, at β = scale."""
+    queries: Float[Array, "k d"]
+    """Q: where the head looks."""
+    readout: Float[Array, "o k"]
+    """W V K⁺: what it makes of what it found."""
+    defect: float
+    """|V − V K⁺K|/|V|: 0 if values can be read off the keys; otherwise the head answers with what no key holds."""
+
+    def __call__(self, x: Any) -> Array:
+        rows, single = rows_of(x, self.queries.shape[1], "query")
+        found = host(self.memory.update(host(rows) @ host(self.queries).T)) @ host(self.readout).T
+        return on_device(found[0] if single else found)
+
+
+def as_memory(attention: Any, mu: Any, *, head: int = 0) -> HeadMemory:
+    """The memory that one head of a layer has in the context mu: its keys are the patterns.
+
+    Statement   softmax(β Qx·(KY)ᵀ) V Y = B f(Qx) with the memory f of the keys K Y and V = B K
+    Ref         ramsauer2020, Section 2 and Appendix A.
+
+    >>> import measureformer as mf
+    >>> G = mf.Attention.head([[2.0]], [[1.0]], [[3.0]])
+    >>> head = mf.memory.as_memory(G, mf.Discrete.uniform([[0.0], [1.0]]))
+    >>> head.readout.tolist(), head.queries.tolist()
+    ([[3.0]], [[2.0]])
+    """
+    if not isinstance(attention, Attention) or not isinstance(mu, Discrete):
+        raise DtypeError(
+            got=f"a {type(attention).__name__} and a {type(mu).__name__}",
+            need="softmax attention and a Discrete context",
+            do="Take the mf.Attention out of what is around it, and atoms of the measure.",
+        )
+    attention.check_meets(mu, None)
+    if not 0 <= head < attention.Q.shape[0]:
+        raise OptionError(
+            got=f"head = {head}", need=f"a head from 0 to {attention.Q.shape[0] - 1}", do="Heads are counted from 0."
+        )
+    Q, K, V, W = (np.asarray(part)[head] for part in (attention.Q, attention.K, attention.V, attention.W))
+    if not float(attention.scale) > 0:
+        raise OptionError(got=f"scale = {float(attention.scale):g}", need="scale > 0", do="Turn the sign of Q instead.")
+    inverse = np.linalg.pinv(K)
+    defect = float(np.linalg.norm(V - V @ inverse @ K) / max(np.linalg.norm(V), np.finfo(V.dtype).tiny))
+    keys = mu.push(lambda y: np.asarray(y) @ K.T)
+    return HeadMemory(Modern(keys, attention.scale), on_device(Q), on_device(W @ V @ inverse), defect)
+
+
+def _energy(log_z: Any, rows: Any, beta: Any, log_mass: Any, radius: Any) -> Any:
+    xp = namespace(log_z, rows)
+    beta = xp.asarray(beta).astype(log_z.dtype)
+    return (log_mass - log_z) / beta + 0.5 * xp.sum(rows * rows, axis=1) + 0.5 * radius * radius
+
+
+def _apart(rows: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.sum((rows - x) ** 2, axis=1))
+
+
+@eqx.filter_jit
+def _walk(mu: Discrete, beta: Array, start: Array, tol: Array, limit: Array, size: int) -> Any:
+    log_mass, radius = mu.log_mass, mu.radius()
+
+    def step(state: Array, t: Array) -> tuple[Array, Array]:
+        out = attend(beta * state, mu.points, mu.points, mu.log_weights)
+        return _energy(out.log_normalizer, state, beta, log_mass, radius), out.values
+
+    return iterate(step, lambda old, new: norms(new - old), jnp.asarray(start), limit, tol=tol, size=size)

@@ -1,0 +1,148 @@
+"""A language model on disk, in the layout of GPT-2: config.json, model.safetensors, tokenizer.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from measureformer.errors import MeasureformerError
+from measureformer.files import write_atomically
+from measureformer.incontext.language import LanguageModel
+from measureformer.incontext.models import EPS, Architecture, Blocks
+from measureformer.numerics.arrays import on_device
+from measureformer.text.tokens import Tokenizer, from_json
+from measureformer.training.folder import DO, damaged, read_json, read_tensors
+
+_BLOCK = {
+    "qkv": "attn.c_attn.weight",
+    "qkv_bias": "attn.c_attn.bias",
+    "out": "attn.c_proj.weight",
+    "out_bias": "attn.c_proj.bias",
+    "up": "mlp.c_fc.weight",
+    "up_bias": "mlp.c_fc.bias",
+    "down": "mlp.c_proj.weight",
+    "down_bias": "mlp.c_proj.bias",
+}
+_NORMS = {"norm_1": "ln_1", "norm_2": "ln_2"}
+
+
+class TextModel(NamedTuple):
+    """A language model and its tokenizer.
+
+    >>> import jax, measureformer as mf
+    >>> letters = mf.text.Characters.of("abc")
+    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=2)
+    >>> net = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=3, context=4)
+    >>> mf.text.TextModel(net, letters).tokenizer.size
+    3
+    """
+
+    model: LanguageModel
+    tokenizer: Tokenizer
+
+
+def save(text_model: TextModel, folder: Any) -> None:
+    """Writes three files that any reader of GPT-2 opens: matrices act from the right, the read-out is tied.
+
+    >>> import jax, tempfile, measureformer as mf
+    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=2)
+    >>> net = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=3, context=4)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     mf.text.save(mf.text.TextModel(net, mf.text.Characters.of("abc")), folder)
+    ...     mf.text.load(folder).model.parameters == net.parameters
+    True
+    """
+    import safetensors.numpy
+
+    model, folder = text_model.model, Path(folder)
+    tensors = {name: np.asarray(value, order="C") for name, value in _tensors(model).items()}
+    # the format that readers ask for before they look at the tensors
+    write_atomically(folder / "model.safetensors", safetensors.numpy.save(tensors, {"format": "pt"}), do=DO)
+    write_atomically(folder / "tokenizer.json", text_model.tokenizer.to_json().encode(), do=DO)
+    write_atomically(folder / "config.json", json.dumps(_config(model), indent=1).encode(), do=DO)
+
+
+def load(folder: Any) -> TextModel:
+    """The model that `train(…, save=folder)` or `save` left there; refused if a file is missing, damaged or unlike.
+
+    >>> import measureformer as mf
+    >>> mf.text.load("nowhere")
+    Traceback (most recent call last):
+    measureformer.errors.SavedRunError: got nowhere/config.json, which cannot be read...
+    """
+    file = Path(folder) / "config.json"
+    config = read_json(file)
+    try:
+        architecture = Architecture(config["n_embd"], config["n_layer"], config["n_head"])
+        vocabulary, context = int(config["vocab_size"]), int(config["n_positions"])
+    except (KeyError, TypeError, ValueError, MeasureformerError) as error:
+        raise damaged(file, f"is not the configuration of a GPT-2 ({error})") from error
+    tensors, _ = read_tensors(file.with_name("model.safetensors"))
+    model = _model(tensors, architecture, vocabulary, context, file.with_name("model.safetensors"))
+    file = file.with_name("tokenizer.json")
+    try:
+        tokenizer = from_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError) as error:
+        raise damaged(file, f"is not a tokenizer of ours ({error})") from error
+    if tokenizer.size != vocabulary:
+        raise damaged(file, f"has {tokenizer.size} tokens for a model of {vocabulary}")
+    return TextModel(model, tokenizer)
+
+
+def _config(model: LanguageModel) -> dict[str, Any]:
+    a = model.architecture
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "n_embd": a.width,
+        "n_layer": a.layers,
+        "n_head": a.heads,
+        "n_inner": 4 * a.width,
+        "n_positions": model.context,
+        "vocab_size": model.vocabulary,
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": EPS,
+        "tie_word_embeddings": True,
+        "scale_attn_weights": True,
+        "attn_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+
+
+def _tensors(model: LanguageModel) -> dict[str, Any]:
+    named = {"wte.weight": model.embedding, "wpe.weight": model.positions}
+    named |= {"ln_f.weight": model.final_norm[0], "ln_f.bias": model.final_norm[1]}
+    for layer in range(model.architecture.layers):
+        for field, name in _BLOCK.items():
+            named[f"h.{layer}.{name}"] = getattr(model.blocks, field)[layer]
+        for field, name in _NORMS.items():
+            gain, shift = getattr(model.blocks, field)[layer]
+            named |= {f"h.{layer}.{name}.weight": gain, f"h.{layer}.{name}.bias": shift}
+    return {f"transformer.{name}": value for name, value in named.items()}
+
+
+def _model(tensors: dict[str, np.ndarray], a: Architecture, vocabulary: int, context: int, file: Path) -> LanguageModel:
+    import jax
+
+    shell = jax.eval_shape(lambda: LanguageModel.random(jax.random.key(0), a, vocabulary=vocabulary, context=context))
+    wanted = jax.eval_shape(_tensors, shell)
+    for name, leaf in wanted.items():
+        if name not in tensors or tensors[name].shape != leaf.shape:
+            found = f"of shape {tensors[name].shape}" if name in tensors else "missing"
+            raise damaged(file, f"has {name} {found}, where config.json says {leaf.shape}")
+    get = lambda name: tensors[f"transformer.{name}"]  # noqa: E731
+    each = lambda name: np.stack([get(f"h.{layer}.{name}") for layer in range(a.layers)])  # noqa: E731
+    fields = {field: each(name) for field, name in _BLOCK.items()}
+    fields |= {
+        field: np.stack([each(f"{name}.weight"), each(f"{name}.bias")], axis=1) for field, name in _NORMS.items()
+    }
+    blocks = Blocks(**{field: on_device(value) for field, value in fields.items()})
+    norm = jnp.stack([get("ln_f.weight"), get("ln_f.bias")])
+    return LanguageModel(on_device(get("wte.weight")), on_device(get("wpe.weight")), blocks, norm, a)

@@ -1,0 +1,56 @@
+"""The commands `icl` and `text`: they train, go on, evaluate, write, and refuse in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from measureformer.cli import app
+
+pytestmark = pytest.mark.usefixtures("light_compilation")
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), prog_name="measureformer", catch_exceptions=False)
+
+
+def test_icl(tmp_path: Path) -> None:
+    sizes = ["--dim", "2", "--points", "3", "--width", "8", "--layers", "1", "--save", str(tmp_path / "icl")]
+    done = command("icl", "train", "--steps", "2", *sizes)
+    assert done.exit_code == 0, done.output
+    assert "2 steps of 64 prompts" in done.output
+    shown = command("icl", "evaluate", str(tmp_path / "icl"), "--points", "3", "--prompts", "50")
+    assert shown.exit_code == 0, shown.output
+    rows = [line.split() for line in shown.output.splitlines()[1:4]]
+    assert [row[0] for row in rows] == ["0", "1", "2"]
+    # least squares knows two weights after two examples
+    assert float(rows[2][2]) < 1e-9
+    assert "ε after 2 examples" in shown.output
+    other = command("icl", "train", "--steps", "3", *sizes)
+    assert other.exit_code == 2
+    assert "steps 2 there, 3 here" in other.output
+    for wrong in (["--task", "cubic"], ["--preset", "day"], ["--reading", "tree"]):
+        refused = command("icl", "train", *sizes, *wrong)
+        assert refused.exit_code == 2
+        assert refused.output.startswith("measureformer: got")
+    assert command("icl", "evaluate", str(tmp_path / "nothing")).exit_code == 2
+
+
+def test_text(tmp_path: Path) -> None:
+    file = tmp_path / "verse.txt"
+    file.write_text("the cat sat on the mat. " * 40, encoding="utf-8")
+    sizes = ["--width", "8", "--layers", "1", "--context", "8", "--save", str(tmp_path / "text")]
+    done = command("text", "train", str(file), "--steps", "2", *sizes)
+    assert done.exit_code == 0, done.output
+    assert "of a trigram model" in done.output
+    written = command("text", "generate", str(tmp_path / "text"), "--prompt", "the ", "--length", "20")
+    assert written.exit_code == 0, written.output
+    assert written.output.startswith("the ")
+    assert len(written.output) == len("the ") + 20 + 1
+    file.write_bytes(b"\xff")
+    for arguments in (["train", str(file)], ["generate", str(tmp_path)], ["train", str(tmp_path / "no.txt")]):
+        refused = command("text", *arguments)
+        assert refused.exit_code == 2
+        assert refused.output.startswith("measureformer: got")

@@ -1,0 +1,184 @@
+"""Models: equal to the library's own maps, laws of measures, what they refuse; what is watched in training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import measureformer as mf
+from measureformer import errors
+from measureformer.incontext import Architecture, InContextModel, LanguageModel, _observe, tasks
+from measureformer.incontext.models import Reading
+from measureformer.numerics.random import two_keys
+
+pytestmark = pytest.mark.usefixtures("light_compilation")
+KEY = jax.random.key(0)
+SIZES = Architecture(width=8, layers=2, heads=2, branch=0.7)
+N = 5
+
+
+def perturbed(model: Any) -> Any:
+    """Away from the start, where biases are 0 and gains 1."""
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: leaf + 0.2 * rng.normal(size=leaf.shape), model)
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, InContextModel]:
+    def make(reading: Reading, points: int | None) -> InContextModel:
+        made = InContextModel.random(KEY, 3, SIZES, points=points, reading=reading, dtype=np.float64)
+        return perturbed(made)
+
+    return {"positions": make("sequence", N), "sequence": make("sequence", None), "measure": make("measure", None)}
+
+
+@pytest.fixture(scope="module")
+def prompts() -> Any:
+    return tasks.linear(3).sample(KEY, 2, N)
+
+
+@pytest.mark.parametrize("name", ["positions", "sequence"])
+def test_a_sequence_model_is_a_causal_map_on_space_time(name: str, models: Any, prompts: Any) -> None:
+    # kills: biases left out, heads in another order, a mask that sees the label, the wrong GELU
+    model = models[name]
+    fast = np.asarray(model.predictions(prompts.x, prompts.y))
+    sigma = mf.incontext.sequence_measure(prompts.x[1], prompts.y[1])
+    slow = np.asarray(model.map.push(sigma).points)[::2, 0]
+    np.testing.assert_allclose(fast[1], slow, atol=1e-12)
+    # the prediction after i examples does not see what comes later
+    changed = np.asarray(model.predictions(prompts.x, jnp.asarray(prompts.y).at[:, 2].add(1.0)))
+    np.testing.assert_array_equal(changed[:, :3], fast[:, :3])
+    assert np.abs(changed[:, 3:] - fast[:, 3:]).min() > 1e-6
+
+
+def test_a_measure_model_is_an_in_context_map(models: Any, prompts: Any) -> None:
+    model = models["measure"]
+    x, y = np.asarray(prompts.x), np.asarray(prompts.y)
+    fast = np.asarray(model.predictions(x, y))
+    assert (fast[:, 0] == 0).all()
+    for k in (1, 4):
+        mu = mf.incontext.examples_measure(x[0, :k], y[0, :k])
+        np.testing.assert_allclose(model.map(mu, np.r_[x[0, k], 0, 0])[0], fast[0, k], atol=1e-12)
+    # weights too; splitting one example changes nothing, while ignoring weights would
+    log_weights = np.log(np.array([[0.1, 0.2, 0.3, 0.4]] * 2))
+    weighted = np.asarray(model.at(x[:, :4], y[:, :4], log_weights, x[:, 4:]))
+    mu = mf.incontext.examples_measure(x[0, :4], y[0, :4], np.exp(log_weights[0]))
+    np.testing.assert_allclose(model.map(mu, np.r_[x[0, 4], 0, 0])[0], weighted[0, 0], atol=1e-12)
+    assert abs(weighted[0, 0] - fast[0, 4]) > 1e-6
+
+
+def test_positions_break_the_laws_of_measures(models: Any) -> None:
+    task = tasks.linear(3)
+    laws = {
+        name: mf.incontext.measure_laws(models[name], task, KEY, examples=2, doublings=1, prompts=16)
+        for name in ("measure", "positions")
+    }
+    assert laws["measure"].permuted < 1e-12
+    assert laws["measure"].repeated < 1e-12
+    assert laws["positions"].permuted > 1e-4
+    assert laws["positions"].repeated > 1e-4
+    assert laws["measure"].examples.tolist() == [2.0, 4.0]
+    # a smooth map: the slope has a limit
+    slopes = laws["measure"].slopes
+    assert slopes[2] == pytest.approx(slopes[1], rel=0.2)
+    with pytest.raises(errors.DimensionMismatchError, match="positions for 5"):
+        mf.incontext.measure_laws(models["positions"], task, KEY, examples=3)
+
+
+def test_error_curves_of_models(models: Any) -> None:
+    task = tasks.linear(3)
+    drawn = task.sample(two_keys(KEY)[0], 40, N)
+    for name in ("positions", "measure"):
+        curve = mf.incontext.error_curve(models[name], task, KEY, points=N, prompts=40)
+        found = np.asarray(models[name].predictions(drawn.x, drawn.y))
+        expected = ((found - np.asarray(drawn.y)) ** 2).mean(axis=0) / 3
+        np.testing.assert_allclose(curve.error[1:], expected[1:], rtol=1e-10)
+        # no measure without an example
+        assert np.isnan(curve.error[0]) == (name == "measure")
+
+
+def test_questions_that_are_no_examples(models: Any, prompts: Any) -> None:
+    x, y = np.asarray(prompts.x), np.asarray(prompts.y)
+    for name in ("positions", "measure"):
+        # asking the examples themselves is what `predictions` does
+        np.testing.assert_allclose(models[name].answers(x, y, x), models[name].predictions(x, y), atol=1e-12)
+        other = np.asarray(models[name].answers(x, y, x + 1))
+        mu_x = x.copy()
+        mu_x[:, 3] = x[:, 3] + 1
+        np.testing.assert_allclose(other[:, 3], models[name].predictions(mu_x, y)[:, 3], atol=1e-12)
+
+
+def test_a_language_model_is_a_causal_map() -> None:
+    net = perturbed(LanguageModel.random(KEY, Architecture(8, 1, 2), vocabulary=5, context=6, dtype=np.float64))
+    tokens = np.array([[0, 3, 1, 4]])
+    logits = np.asarray(net.logits(tokens))[0]
+    sigma = mf.SpaceTime.uniform(np.eye(5)[tokens[0]], np.arange(4.0))
+    np.testing.assert_allclose(net.map.push(sigma).points, logits, atol=1e-12)
+    surprise = np.asarray(net.surprise(tokens))[0]
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(np.exp(-surprise), p[np.arange(3), tokens[0, 1:]], rtol=1e-12)
+    assert net.parameters == sum(leaf.size for leaf in jax.tree.leaves(net))
+    with pytest.raises(errors.OptionError, match="GPT-2"):
+        LanguageModel.random(KEY, Architecture(8, 1, 2, norm="none"), vocabulary=5, context=6)
+
+
+def test_the_structure_of_heads_is_that_of_the_maps(models: Any) -> None:
+    model = models["measure"]
+    A, values = _observe.logit_matrices(model.blocks, model.architecture)
+    attention = model.map.layers[1].map.maps[1]  # Linear ⋄ Attention ⋄ lift ⋄ LayerNorm
+    assert isinstance(attention, mf.Attention)
+    gain = np.asarray(model.blocks.norm_1)[0, 0]
+    np.testing.assert_allclose(A[0], np.asarray(attention.A)[:, :8, :8] * gain[:, None] * gain, atol=1e-12)
+    product = np.einsum("hoe,hed->hod", attention.W, attention.V)[:, :, :8] * gain
+    np.testing.assert_allclose(values[0], product, atol=1e-12)
+    found = mf.incontext.structure(model)
+    whole = np.sqrt((A**2).sum(axis=(2, 3)))
+    np.testing.assert_allclose(found.symmetric**2 + found.antisymmetric**2, whole**2, rtol=1e-12)
+    assert (found.stable_rank >= 1).all()
+    assert (found.stable_rank <= 4 + 1e-9).all()
+    np.testing.assert_allclose(found.eigenvalues.sum(axis=2), np.trace(A, axis1=2, axis2=3), atol=1e-12)
+
+
+def test_extremes_of_what_is_watched() -> None:
+    task, sizes = tasks.linear(2), Architecture(8, 1, 2)
+    prompts = task.sample(KEY, 9, 4)
+    model = InContextModel.random(KEY, 2, sizes, points=4, dtype=np.float64)
+    blank = model.blocks._replace(qkv=model.blocks.qkv.at[:, :, :16].set(0.0))
+    uniform = mf.incontext.observables(_with(model, blank), prompts, task)
+    # equal weights on all keys that are seen
+    np.testing.assert_allclose(uniform["sparsity"], 1, atol=1e-12)
+    assert (uniform["norm"] == 0).all()
+    assert (uniform["class"] == 1).all()
+    sharp = model.blocks._replace(qkv=model.blocks.qkv.at[:, :, :16].multiply(1e3))
+    found = mf.incontext.observables(_with(model, sharp), prompts, task)
+    assert (found["sparsity"] < 0.5).all()
+    np.testing.assert_allclose(found["largest"], 1, atol=1e-6)
+    # the error is that of the curve, and the slope that of a finite difference, at least
+    direct = ((np.asarray(model.predictions(prompts.x, prompts.y)) - prompts.y) ** 2).mean(axis=0) / 2
+    np.testing.assert_allclose(mf.incontext.observables(model, prompts, task)["error"], direct, rtol=1e-10)
+
+
+def _with(model: InContextModel, blocks: Any) -> InContextModel:
+    import equinox as eqx
+
+    return eqx.tree_at(lambda m: m.blocks, model, blocks)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (lambda: Architecture(width=8, heads=3), errors.DimensionMismatchError),
+        (lambda: Architecture(width=0), errors.OptionError),
+        (lambda: Architecture(norm="batch"), errors.OptionError),  # pyright: ignore[reportArgumentType]
+        (lambda: Architecture(branch=-1.0), errors.OptionError),
+        (lambda: InContextModel.random(KEY, 3, SIZES, points=4, reading="measure"), errors.OptionError),
+        (lambda: InContextModel.random(0, 3, SIZES), errors.DtypeError),
+    ],
+)
+def test_bad_sizes_are_refused(call: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        call()
