@@ -1,4 +1,4 @@
-"""The command line: list claims, check some, write the atlas, recall pictures; train models (in `commands`).
+"""The command line: list claims, check some, write the atlas, recall pictures; the rest is in `commands`.
 
 Only Typer is imported here; JAX, Rich and the report are loaded by the commands that need them, so that help is quick.
 On a terminal there are colours and a progress bar, elsewhere plain lines.
@@ -20,14 +20,13 @@ import typer
 from typer.core import TyperGroup
 
 from measureformer import __version__
-from measureformer.commands import icl, text
+from measureformer.commands import icl, lens, text
 from measureformer.errors import ClaimNotRunError, ClaimRunError, MeasureformerError
 
 if TYPE_CHECKING:
     from measureformer._claims.atlas import AtlasRun, Event
     from measureformer._claims.base import Preset
     from measureformer._claims.registry import Entry
-    from measureformer.lens import Diagnosis
     from measureformer.result import Result
 
 VIOLATED, REFUSED, INTERRUPTED = 1, 2, 130
@@ -72,6 +71,7 @@ app = typer.Typer(
 
 app.add_typer(icl.app, name="icl")
 app.add_typer(text.app, name="text")
+app.command()(lens.lens)
 
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 Quick = Annotated[bool, typer.Option("--quick/--full", help="Small sizes that take seconds, or the real ones.")]
@@ -181,28 +181,6 @@ def atlas(
     _conclude(done, page)
 
 
-@app.command()
-def lens(
-    path: Annotated[Path | None, typer.Argument(metavar="[PATH]", help="A folder, .safetensors or .gguf file.")] = None,
-    text: Annotated[Path | None, typer.Option(help="A text file; a text about Python if left out.")] = None,
-    tokens: Annotated[int, typer.Option(help="Tokens of the text that are used.", min=2)] = 256,
-    against: Annotated[Path | None, typer.Option(help="Another model, or another text file, to compare with.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("lens"),
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out the Lipschitz constants.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
-) -> None:
-    """Measure a pretrained transformer on a text: how Lipschitz, how clustered, how sparse, layer by layer."""
-    from measureformer.commands._lens import Request, run_lens
-
-    found, page = run_lens(Request(path, text, tokens, against, out, quick))
-    if as_json:
-        typer.echo(json.dumps([json.loads(one.to_json()) for one in found], indent=1, ensure_ascii=False))
-        return
-    for one in found:
-        _show_layers(one)
-    typer.echo(f"The report is {page}: open it in a browser. The numbers are in {page.parent / 'lens.json'}.")
-
-
 # what follows the name of the script belongs to the script
 @app.command(context_settings={"allow_interspersed_args": False})
 def launch(
@@ -252,35 +230,6 @@ def version() -> None:
     for name, number in versions().items():
         typer.echo(f"{name:14} {number}")
     typer.echo(f"{'machine':14} {platform.system()} {platform.machine()}, {os.cpu_count()} cores")
-
-
-def _show_layers(found: Diagnosis) -> None:
-    """A row for each layer: a table on a terminal, tabs elsewhere."""
-    from measureformer.lens.figures import table
-    from measureformer.report.words import number
-
-    headings, rows = table(found)
-    title = f"{found.architecture} {found.model}, {found.tokens} tokens, {number(found.seconds)} s"
-    cells = [[str(i), *("–" if value != value else number(value) for value in row)] for i, row in enumerate(rows, 1)]
-    if not _on_terminal():
-        typer.echo(_one_line(title))
-        for row in (["layer", *headings], *cells):
-            typer.echo("\t".join(row))
-    else:
-        from rich.console import Console
-        from rich.table import Table
-
-        shown = Table(title=_one_line(title), box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left")
-        for word in ("layer", *headings):
-            shown.add_column(word, justify="right")
-        for row in cells:
-            shown.add_row(*row)
-        Console().print(shown)
-    if found.parity is not None:
-        typer.echo(f"hidden states are those of transformers up to {number(found.parity)}")
-    for layer, fit in found.exponents().items():
-        interval = f"[{number(fit.low)}, {number(fit.high)}]"
-        typer.echo(f"attention of layer {layer + 1}: local constant ~ n^{number(fit.exponent)}, 95 % {interval}")
 
 
 def _preset(quick: bool) -> Preset:

@@ -12,9 +12,10 @@ import pytest
 import measureformer as mf
 from compilations import count_compilations
 from lens_reference import FAMILIES, TOLERANCE, Drawn, deviations, folder, stored
-from measureformer.errors import ArchitectureError, CheckpointError, DependencyError, OptionError, TextError
+from measureformer.errors import ArchitectureError, CheckpointError, OptionError, TextError
 from measureformer.lens.architectures.gguf_names import LAYER
 from measureformer.lens.checkpoint import Checkpoint
+from measureformer.lens.model import BOX
 
 gguf = pytest.importorskip("gguf")
 pytestmark = pytest.mark.usefixtures("light_compilation")
@@ -230,13 +231,22 @@ def test_a_sliding_window_limits_the_context() -> None:
     assert wide.anatomy.limit == 64
 
 
-def test_without_a_path_the_box_is_opened_or_its_absence_explained() -> None:
-    box = Path(mf.lens.__path__[0]) / "box" / "config.json"
-    if box.is_file():
-        assert mf.lens.load().anatomy.causal
-    else:
-        with pytest.raises(DependencyError, match="model in the box"):
-            mf.lens.load()
+def test_without_a_path_the_model_in_the_box_is_opened() -> None:
+    model = mf.lens.load()
+    assert sum(path.stat().st_size for path in BOX.iterdir()) <= 3_000_000
+    assert model.anatomy.causal
+    # half precision, and what it was trained on: it knows Python's documentation far better than a uniform guess
+    text = 'The "try" statement specifies exception handlers and/or cleanup code for a group of statements'
+    ids = model.tokens(text)
+    logits = np.asarray(model.logits(text), np.float64)
+    surprise = np.log(np.exp(logits).sum(axis=1))[:-1] - logits[np.arange(len(ids) - 1), ids[1:]]
+    assert surprise.mean() < 1.7 < np.log(model.anatomy.vocabulary) / 2
+    # the same function as the chapter that trained it computes
+    other = mf.text.load(BOX).model.surprise(ids[None])
+    np.testing.assert_allclose(np.asarray(other, np.float64)[0], surprise, atol=2e-3)
+    assert model.trace(text).words == list(text)
+    with pytest.raises(TextError, match="never seen"):
+        model.tokens("Größe \u4e16")
 
 
 def test_an_encoder_without_its_head_predicts_nothing() -> None:

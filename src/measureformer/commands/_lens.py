@@ -41,8 +41,7 @@ def run_lens(request: Request) -> tuple[list[Diagnosis], Path]:
     names = " against ".join(f"{one.architecture} {one.model}" for one in found)
     facts = [
         f"{one.model}: {one.depth} layers, dimension {one.dim}, {one.head_count} heads, "
-        f"{'causal, ' if one.causal else ''}on {one.tokens} tokens; {one.seconds:.0f} s."
-        + ("" if one.parity is None else f" Hidden states are those of transformers up to {one.parity:.1e}.")
+        f"{'causal, ' if one.causal else ''}on {one.tokens} tokens; {one.seconds:.0f} s. " + " ".join(one.sentences())
         for one in found
     ]
     parts = [Part(f"{one.model}, layer by layer", *table(one)) for one in found]

@@ -6,16 +6,17 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from measureformer import __version__
 from measureformer.errors import SavedRunError
 from measureformer.files import write_atomically
+from measureformer.lens._laws import iterated, laws
 from measureformer.lens._sweep import Exponent, Sweep, sweep
 from measureformer.lens.architectures import Table
 from measureformer.lens.columns import COLUMNS, Look
@@ -23,9 +24,14 @@ from measureformer.lens.model import Model
 from measureformer.lens.parity import deviation
 from measureformer.progress import bar
 
-SCHEMA = 1
+SCHEMA = 2
 REPLACED = 4
 """Tokens that are replaced, one at a time, to see how far the others move."""
+EIGENVALUES = 32
+"""Largest ones of each covariance that are kept."""
+
+SHORTEST_SWEEP = 32
+"""Tokens from which on there are enough lengths to fit an exponent."""
 
 Numbers = dict[str, float | None]
 
@@ -52,19 +58,46 @@ class Diagnosis:
     seconds: float
     parity: float | None = None
     """Largest difference of the hidden states to those of the reference, where it is installed."""
+    spectra: list[list[float]] = field(default_factory=list)
+    """For each layer the largest eigenvalues of the covariance of the cloud."""
+    laws: dict[str, float] = field(default_factory=dict)
+    """Relative change of the answer when the context is repeated, and when it is reordered: 0 for maps on measures."""
+    iterated: list[float] = field(default_factory=list)
+    """For tied layers: mean cosine of two tokens after 0, 1, 2, … layers, beyond the depth of the model."""
+    control: dict[str, Any] = field(default_factory=dict)
+    """The same "layers" and "heads", without Lipschitz constants, of the model with shuffled weights."""
     version: str = __version__
 
-    def column(self, name: str) -> np.ndarray:
-        """A column of layers (depth,), or of heads (depth, heads), as an array."""
+    def column(self, name: str, *, control: bool = False) -> np.ndarray:
+        """A column of layers (depth,), or of heads (depth, heads), as an array; of the shuffled model as `control`."""
+        layers, heads = self.layers, self.heads
+        if control:
+            layers, heads = self.control.get("layers", []), self.control.get("heads", [])
         if COLUMNS[name].per_head:
-            return np.array([[_number(head.get(name)) for head in layer] for layer in self.heads])
-        return np.array([_number(layer.get(name)) for layer in self.layers])
+            return np.array([[_number(head.get(name)) for head in layer] for layer in heads])
+        return np.array([_number(layer.get(name)) for layer in layers])
 
-    def exponents(self) -> dict[int, Exponent]:
-        """Fitted exponents of the local constant in the number of tokens, by layer."""
+    def exponents(self, of: Literal["exponents", "sampling_exponents"] = "exponents") -> dict[int, Exponent]:
+        """Fitted exponents in the number of tokens, by layer: of the local constant, or of errors of drawn contexts."""
         if self.sweep is None:
             return {}
-        return {int(i): Exponent(*(_number(v) for v in fit.values())) for i, fit in self.sweep["exponents"].items()}
+        return {int(i): Exponent(*(_number(v) for v in fit.values())) for i, fit in self.sweep[of].items()}
+
+    def sentences(self) -> list[str]:
+        """What is known of the model as a whole."""
+        said: list[str] = []
+        if self.parity is not None:
+            said.append(f"Hidden states are those of transformers up to {self.parity:.1e}.")
+        for i, fit in self.exponents().items():
+            interval = f"95 % [{fit.low:.2f}, {fit.high:.2f}]"
+            said.append(f"Attention of layer {i + 1}: local constant ~ n^{fit.exponent:.2f}, {interval}.")
+        if self.laws:
+            changes = ", ".join(f"{name} {value:.1e}" for name, value in self.laws.items())
+            said.append(f"The answer changes with the context {changes}, relative: 0 for a map on measures.")
+        if self.iterated:
+            ends = f"{self.iterated[self.depth]:.2f} after {self.depth} layers, {self.iterated[-1]:.2f} after"
+            said.append(f"Its one layer, iterated: mean cosine of two tokens {ends} {len(self.iterated) - 1}.")
+        return said
 
     def to_json(self) -> str:
         body = {"schema": SCHEMA, "columns": {c.name: c.about for c in COLUMNS.values()}, **asdict(self)}
@@ -105,20 +138,18 @@ def diagnose(
     given: Any = text if isinstance(text, Table) else model.tokens(text)
     depth, table = model.anatomy.depth, isinstance(given, Table)
     kept = _Kept.at(save, model, given, lipschitz)
-    layers: list[Numbers] = []
-    heads: list[list[Numbers]] = []
-    with bar("lens", depth + 2, shown=progress) as show:
-        for step in model.steps(given):
-            row = kept.layer(step.index)
-            if row is None:
-                row = _measured(Look(step), lipschitz)
-                kept.keep(step.index, row)
-            layers.append(row["layer"])
-            heads.append(row["heads"])
-            show(step.index + 1, f"layer {step.index}")
-        sensitivity = [] if table else _sensitivity(model, given)
-        show(depth + 1, "one token replaced")
-        grown = None if table or not sweeps or len(given) < 32 else _grown(sweep(model, given))
+    with bar("lens", 2 * depth + 3, shown=progress) as show:
+        rows = _rows(model, given, kept, show, lipschitz=lipschitz)
+        # weights of the control are read and forgotten: two models at once may be more than the memory holds
+        mixed = Model(model.shuffled().checkpoint, model.architecture, keep=False)
+        control = _rows(mixed, given, kept, show, lipschitz=False, name="control")
+        sensitivity = [] if table else kept.part("sensitivity", lambda: _sensitivity(model, given))
+        show(2 * depth + 1, "one token replaced")
+        changes = kept.part("laws", lambda: laws(model, given)) if table or len(given) > 1 else {}
+        show(2 * depth + 2, "context repeated")
+        long = not table and sweeps and len(given) >= SHORTEST_SWEEP
+        grown = kept.part("sweep", lambda: _plain(_grown(sweep(model, given)))) if long else None
+        show(2 * depth + 3, "context swept")
     return Diagnosis(
         model=model.checkpoint.source,
         architecture=model.architecture.name,
@@ -127,13 +158,30 @@ def diagnose(
         head_count=model.anatomy.heads,
         tokens=len(given.X) if isinstance(given, Table) else len(given),
         causal=model.anatomy.causal,
-        layers=layers,
-        heads=heads,
+        layers=[row["layer"] for row in rows],
+        heads=[row["heads"] for row in rows],
+        spectra=[row["spectrum"] for row in rows],
         sensitivity=sensitivity,
+        laws=changes,
+        iterated=iterated(model, given),
+        control={"layers": [row["layer"] for row in control], "heads": [row["heads"] for row in control]},
         sweep=grown,
         seconds=time.perf_counter() - started,
         parity=None if table else deviation(model, given),
     )
+
+
+def _rows(
+    model: Model, given: Any, kept: _Kept, show: Callable[[int, str], None], *, lipschitz: bool, name: str = "layer"
+) -> list[dict[str, Any]]:
+    """What is measured of each layer, from the folder where it is there."""
+    rows: list[dict[str, Any]] = []
+    done = 0 if name == "layer" else model.anatomy.depth
+    for step in model.steps(given):
+        measure = lambda step=step: _measured(Look(step), lipschitz)  # noqa: E731
+        rows.append(kept.part(f"{name}-{step.index:03}", measure))
+        show(done + step.index + 1, f"{name} {step.index + 1}")
+    return rows
 
 
 def _measured(look: Look, lipschitz: bool) -> dict[str, Any]:
@@ -142,7 +190,7 @@ def _measured(look: Look, lipschitz: bool) -> dict[str, Any]:
     found = {column.name: np.asarray(column.of(look), float) for column in wanted if column.per_head}
     count = look.heads.Q.shape[0]
     heads = [{name: float(values[h]) for name, values in found.items()} for h in range(count)]
-    return _plain({"layer": layer, "heads": heads})
+    return _plain({"layer": layer, "heads": heads, "spectrum": look.spectrum[:EIGENVALUES]})
 
 
 def _sensitivity(model: Model, ids: np.ndarray) -> list[Numbers]:
@@ -175,11 +223,12 @@ def _stream(model: Model, ids: np.ndarray) -> Any:
 
 
 def _grown(found: Sweep) -> dict[str, Any]:
-    return {**asdict(found), "exponents": {layer: asdict(found.exponent(layer)) for layer in found.layers}}
+    fits = {"exponents": found.exponent, "sampling_exponents": found.sampling_exponent}
+    return {**asdict(found), **{k: {i: asdict(fit(i)) for i in found.layers} for k, fit in fits.items()}}
 
 
 class _Kept:
-    """Finished layers in a folder, one file each, so that an interrupted run goes on."""
+    """Finished parts in a folder, one file each, so that an interrupted run goes on."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
@@ -206,22 +255,19 @@ class _Kept:
             write_atomically(note, json.dumps({"fingerprint": mark}).encode(), do="Name another folder in save.")
         return _Kept(folder)
 
-    def layer(self, i: int) -> dict[str, Any] | None:
-        path = self._path(i)
-        if path is None or not path.is_file():
-            return None
-        try:
-            row = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, OSError):
-            return None
-        return row if isinstance(row, dict) and {"layer", "heads"} <= row.keys() else None
-
-    def keep(self, i: int, row: dict[str, Any]) -> None:
-        if (path := self._path(i)) is not None:
-            write_atomically(path, json.dumps(row).encode(), do="Name another folder in save.")
-
-    def _path(self, i: int) -> Path | None:
-        return None if self.folder is None else self.folder / f"layer-{i:03}.json"
+    def part(self, name: str, measure: Callable[[], Any]) -> Any:
+        """What is in the file of that name; measured and written, if it is not there or cut off."""
+        if self.folder is None:
+            return measure()
+        path = self.folder / f"{name}.json"
+        if path.is_file():
+            try:
+                return json.loads(path.read_text(encoding="utf-8"))
+            except (ValueError, OSError):
+                pass
+        found = measure()
+        write_atomically(path, json.dumps(found).encode(), do="Name another folder in save.")
+        return found
 
 
 def _fingerprint(model: Model, given: Any, lipschitz: bool) -> str:

@@ -11,7 +11,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from measureformer.maps import Causal
 from measureformer.numerics.arrays import at_once, cast, common_dtype
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 SHORTEST = 8
 WINDOWS = 3
+ASKED, DRAWS = 16, 8
+"""Queries, and draws of each size, for the error of drawn contexts."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,17 @@ class Sweep:
     """Layer -> constant at each length."""
     radii: dict[int, tuple[float, ...]]
     """Layer -> radius of the cloud at each length."""
+    samples: tuple[int, ...]
+    """Numbers of tokens that are drawn from the whole context, with repetition."""
+    sampling: dict[int, tuple[float, ...]]
+    """Layer -> root mean square error of attention on so many drawn tokens, relative to that on all of them."""
 
     def exponent(self, layer: int) -> Exponent:
         return fit_exponent(self.lengths, self.constants[layer])
+
+    def sampling_exponent(self, layer: int) -> Exponent:
+        """Of the error in the number of drawn tokens: −1/2 once the drawn tokens stand for the cloud."""
+        return fit_exponent(self.samples, self.sampling[layer])
 
 
 def sweep(model: Model, tokens: Any, *, layers: Sequence[int] | None = None, windows: int = WINDOWS) -> Sweep:
@@ -92,12 +101,44 @@ def sweep(model: Model, tokens: Any, *, layers: Sequence[int] | None = None, win
                 constants[i].append(constant_at(Causal(block.heads) if block.causal else block.heads, seen))
                 radii[i].append(float(seen.radius()))
             measure = block.map.push(measure)
+    samples = lengths_up_to(len(ids))
+    steps = (step for step in model.steps(ids) if step.index in layers)
     return Sweep(
         tuple(layers),
         tuple(len(piece) for piece in pieces),
         {layer: tuple(found) for layer, found in constants.items()},
         {layer: tuple(found) for layer, found in radii.items()},
+        tuple(samples),
+        {step.index: sampling_errors(*(np.asarray(a) for a in _all_visible(step.heads)), samples) for step in steps},
     )
+
+
+def _all_visible(heads: Any) -> tuple[Any, Any, Any]:
+    """The queries of the last tokens, and keys and values of those before, all of which they see in every model."""
+    asked = min(ASKED, heads.q.shape[1] // 2)
+    return heads.q[:, -asked:], heads.k[:, :-asked], heads.v[:, :-asked]
+
+
+def sampling_errors(q: Any, k: Any, v: Any, samples: Sequence[int]) -> tuple[float, ...]:
+    """How far attention on n tokens, drawn at random from the cloud, is from attention on the whole cloud.
+
+    Relative to the size of what attention does, its distance to the mean value.
+    """
+    q, k, v = (np.asarray(part, np.float64) for part in (q, k, v))
+    logits, rng = np.einsum("hmk,hnk->hmn", q, k), np.random.default_rng(0)
+    whole = _attended(logits, v)
+    size = math.sqrt(float(((whole - v.mean(axis=1, keepdims=True)) ** 2).mean())) or 1.0
+    found: list[float] = []
+    for n in samples:
+        drawn = (rng.integers(0, k.shape[1], n) for _ in range(DRAWS))
+        squares = [float(((_attended(logits[:, :, i], v[:, i]) - whole) ** 2).mean()) for i in drawn]
+        found.append(math.sqrt(sum(squares) / DRAWS) / size)
+    return tuple(found)
+
+
+def _attended(logits: np.ndarray, v: np.ndarray) -> np.ndarray:
+    weights = np.exp(logits - logits.max(axis=2, keepdims=True))
+    return weights @ v / weights.sum(axis=2, keepdims=True)
 
 
 def lengths_up_to(n: int) -> list[int]:
@@ -113,11 +154,21 @@ def starts(n: int, length: int, windows: int) -> list[int]:
 
 def constant_at(G: Any, mu: Any, tol: float = 1e-3) -> float:
     """The local Lipschitz constant from below, at a measure that is padded already."""
+    return float(_at(G, mu, tol).value)
+
+
+def worst_step(G: Any, mu: Any, tol: float = 1e-3) -> np.ndarray:
+    """The displacement of equal atoms, of norm 1 in root mean square, that the token map stretches most."""
+    step = np.asarray(_at(G, mu, tol).right, np.float64).reshape(mu.points.shape)
+    return step / np.sqrt((step**2).sum(axis=1).mean())
+
+
+def _at(G: Any, mu: Any, tol: float) -> Any:
     layer, padded = cast((G, mu), common_dtype(G, mu))
-    return float(at_once(_constant, layer, padded, np.asarray(tol, padded.points.dtype)))
+    return at_once(_stretched, layer, padded, np.asarray(tol, padded.points.dtype))
 
 
 @eqx.filter_jit
-def _constant(G: Any, mu: Any, tol: Any) -> Array:
+def _stretched(G: Any, mu: Any, tol: Any) -> Any:
     start = jax.random.normal(jax.random.key(0), mu.points.shape, mu.points.dtype)
-    return stretch(G, mu, start, tol=tol, max_iterations=jnp.asarray(300)).value
+    return stretch(G, mu, start, tol=tol, max_iterations=jnp.asarray(300))

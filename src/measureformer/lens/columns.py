@@ -18,11 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from measureformer.attention import coverage
 from measureformer.flows import clusters
+from measureformer.implicit_bias import Problem
+from measureformer.lens._laws import cosine
 from measureformer.lens.architectures.base import Heads
 from measureformer.lens.trace import Step
 from measureformer.maps import Causal
 from measureformer.measures import Discrete, Prefixes
+from measureformer.memory._heads import LIMITS
 from measureformer.numerics.arrays import at_once, cast, common_dtype
 from measureformer.regularity import local_lipschitz
 from measureformer.transport import wasserstein
@@ -34,6 +38,8 @@ CHORD = 0.5
 EXACT = 1024
 """Tokens up to which distances between clouds are computed exactly."""
 HELD = 0.9
+ASKED, RIVALS = 8, 24
+"""Queries, and keys for each, whose selected tokens are separated from the others."""
 
 
 @dataclass
@@ -80,6 +86,22 @@ class Look:
     def points(self) -> np.ndarray:
         """Tokens with mass after the layer."""
         return _massive(self.step.after)
+
+    @cached_property
+    def spectrum(self) -> np.ndarray:
+        """Eigenvalues of the covariance of the tokens after the layer, the largest first."""
+        return np.linalg.svd(self.points - self.points.mean(axis=0), compute_uv=False) ** 2 / len(self.points)
+
+    @cached_property
+    def times(self) -> Any:
+        return np.asarray(self.seen.times) if self.step.block.causal else None
+
+    @cached_property
+    def needed(self) -> np.ndarray:
+        """The part of the mass a token sees that holds 90 % of its attention, in the median of the tokens, (h,)."""
+        heads, times = self.step.heads, None if self.times is None else (self.times,) * 2
+        found = coverage(heads.q, heads.k, np.asarray(self.seen.log_weights), times=times, share=HELD)
+        return np.median(found.mass, axis=1)
 
 
 def _massive(mu: Any) -> np.ndarray:
@@ -221,7 +243,7 @@ def _transport(look: Look) -> float:
 
 @column("rank", "effective rank", "e^entropy of the normalised eigenvalues of the covariance.")
 def _rank(look: Look) -> float:
-    spectrum = _spectrum(look.points)
+    spectrum = look.spectrum
     share = spectrum / spectrum.sum() if spectrum.sum() > 0 else np.ones(1)
     share = share[share > 0]
     return float(np.exp(-(share * np.log(share)).sum()))
@@ -229,20 +251,12 @@ def _rank(look: Look) -> float:
 
 @column("top", "top direction", "Share of the largest eigenvalue in the trace of the covariance.")
 def _top(look: Look) -> float:
-    spectrum = _spectrum(look.points)
-    return float(spectrum[0] / spectrum.sum()) if spectrum.sum() > 0 else math.nan
-
-
-def _spectrum(points: np.ndarray) -> np.ndarray:
-    return np.linalg.svd(points - points.mean(axis=0), compute_uv=False) ** 2 / len(points)
+    return float(look.spectrum[0] / look.spectrum.sum()) if look.spectrum.sum() > 0 else math.nan
 
 
 @column("cosine", "mean cosine", "Mean cosine of the angle between two different tokens.")
 def _cosine(look: Look) -> float:
-    norms = np.linalg.norm(look.points, axis=1, keepdims=True)
-    directions = look.points / np.where(norms > 0, norms, 1)
-    n = len(directions)
-    return float((np.sum(directions.sum(axis=0) ** 2) - n) / (n * (n - 1))) if n > 1 else math.nan
+    return cosine(look.points)
 
 
 @column("clusters", "clusters", f"Components of the cloud of directions, for steps of at most {CHORD:g}.")
@@ -279,6 +293,17 @@ def _entropy(look: Look) -> np.ndarray:
 @column("k90", "tokens that hold 90 %", "Mean number of tokens that hold 90 % of the attention.", per_head=True)
 def _k90(look: Look) -> np.ndarray:
     return np.asarray(look.spread.held_by)
+
+
+@column("needed", "mass that holds 90 %", "Part of the mass that holds 90 % of the attention, median.", per_head=True)
+def _needed(look: Look) -> np.ndarray:
+    return look.needed
+
+
+@column("class", "class", "Classes of memories, 1 to 4: needs over 1/2 of the mass, 1/8, 1/32, or less.", per_head=True)
+def _class(look: Look) -> np.ndarray:
+    # what should be on a limit may be above it by rounding
+    return 4.0 - np.sum(look.needed[:, None] > np.array(LIMITS) + 1e-12, axis=1)
 
 
 @column("first", "on the first token", "Mean attention on the first token.", per_head=True)
@@ -331,6 +356,44 @@ def _alignment(look: Look) -> np.ndarray:
 @column("symmetric", "symmetric part of A", "Share of A that is symmetric: 1/2 for a random one.", per_head=True)
 def _symmetric(look: Look) -> np.ndarray:
     return look.small.a_symmetric
+
+
+@column(
+    "separation",
+    "margin over the largest",
+    "By how much a head separates the tokens it selects, over what the best matrix of this size does (Att-SVM).",
+    per_head=True,
+    costly=True,
+)
+def _separation(look: Look) -> np.ndarray:
+    heads = look.step.heads
+    massive = np.asarray(look.seen.log_weights) > -math.inf
+    q, k = (np.asarray(part, np.float64)[:, massive] for part in (heads.q, heads.k))
+    times = None if look.times is None else look.times[massive]
+    return np.array([separation(*pair, times) for pair in zip(q, k, strict=True)])
+
+
+def separation(q: np.ndarray, k: np.ndarray, times: np.ndarray | None = None) -> float:
+    """Least lead of the selected keys over the others, as a share of the largest one for a matrix between q and k.
+
+    The head is the matrix I of norm √dim: it leads by min ⟨k_a − k_t, q⟩/√dim, and a support vector machine by 1/|W|.
+    Of a few queries, and of the keys with their largest logits, which are those that could be taken for the selected.
+    """
+    places = np.unique(np.linspace(len(q) // 2, len(q) - 1, ASKED).round().astype(int))
+    logits = q[places] @ k.T
+    if times is not None:
+        logits = np.where(times[None, :] <= times[places, None], logits, -np.inf)
+    near = np.argsort(-logits, axis=1, kind="stable")[:, :RIVALS]
+    visible = np.isfinite(np.take_along_axis(logits, near, axis=1))
+    useful = visible.sum(axis=1) > 1
+    if not useful.any():
+        return math.nan
+    keys, visible, queries = k[near][useful], visible[useful], q[places][useful]
+    problem = Problem(keys, queries, np.ones(len(keys)), np.zeros(keys.shape[2]), visible=visible)
+    selected = np.zeros(len(keys), int)
+    lead = float(problem.margins(np.eye(q.shape[1]), selected)[:, 1:].min()) / math.sqrt(q.shape[1])
+    best = problem.svm(selected)
+    return lead * best.norm if best.feasible else math.nan
 
 
 @column("head_lower", "Lipschitz, from below", "Local constant of the head, attained.", per_head=True, costly=True)

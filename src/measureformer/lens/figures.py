@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,88 +12,115 @@ from measureformer.lens._diagnose import Diagnosis
 from measureformer.result import Figure, Scale, Series
 
 
+@dataclass(frozen=True)
+class Lines:
+    """Numbers of layers against depth; `control` draws the first one for shuffled weights too."""
+
+    title: str
+    ylabel: str
+    columns: dict[str, str]
+    caption: str
+    yscale: Scale = "linear"
+    control: bool = False
+
+
+@dataclass(frozen=True)
+class Heads:
+    """A number of the heads against depth, a point for each, and the median."""
+
+    title: str
+    ylabel: str
+    column: str
+    caption: str
+    yscale: Scale = "linear"
+    control: bool = False
+
+
+DRAWN: dict[str, Lines | Heads] = {
+    "lipschitz": Lines(
+        "How Lipschitz is attention on this text?",
+        "local constant",
+        {"lower": "attained", "upper": "certified bound"},
+        "The constant of the attention of a layer, without the residual stream, in L² of the tokens.",
+        "log",
+    ),
+    "heads": Heads(
+        "How Lipschitz is each head?", "local constant, attained", "head_lower", "One point for each head.", "log"
+    ),
+    "size": Lines(
+        "How large are the tokens?",
+        "norm",
+        {"size": "root mean square", "radius": "largest"},
+        "Norms after each layer. A few tokens are often much larger than the others.",
+        "log",
+    ),
+    "rank": Lines(
+        "Does the cloud lose rank?",
+        "effective rank",
+        {"rank": "effective rank"},
+        "e^entropy of the eigenvalues of the covariance: the number of directions that are in use.",
+        "log",
+        control=True,
+    ),
+    "cosine": Lines(
+        "Do tokens cluster?",
+        "mean cosine",
+        {"cosine": "mean cosine of two tokens"},
+        "1: all tokens point the same way. 0: no common direction.",
+        control=True,
+    ),
+    "moved": Lines(
+        "How far does a layer move the cloud?",
+        "distance",
+        {"moved": "token by token", "transport": "W₂, tokens exchangeable"},
+        "W₂ is smaller where tokens take the places of others.",
+        "log",
+    ),
+    "memories": Heads(
+        "Which heads are memories, and of which class?",
+        "part of the mass that holds 90 % of the attention",
+        "needed",
+        "Class I above 1/2: averages. II above 1/8, III above 1/32. IV below: single tokens are retrieved.",
+        "log",
+        control=True,
+    ),
+    "first": Heads(
+        "Which heads rest on the first token?",
+        "attention on the first token",
+        "first",
+        "One point for each head, averaged over the tokens.",
+    ),
+    "attraction": Heads(
+        "Which heads attract, which repel?",
+        "trace of VO / nuclear norm",
+        "attraction",
+        "1: what a token adds points along it (attractive). −1: against it (repulsive). Heads as points.",
+    ),
+    "closure": Heads(
+        "How far is each head from its Gaussian closure?",
+        "relative error",
+        "closure",
+        "0: attention sees the mean and the covariance only. 1: the closure is as wrong as the mean value.",
+        "log",
+    ),
+    "separation": Heads(
+        "How well do heads separate what they select?",
+        "margin / largest margin",
+        "separation",
+        "Lead of the selected tokens over the others, as a share of what a support vector machine reaches.",
+        "log",
+    ),
+}
+
+
 def figures(*found: Diagnosis) -> dict[str, Figure]:
     """Name -> figure, for one diagnosis or for several beside each other."""
-    made = {
-        "lipschitz": _lines(
-            found,
-            "How Lipschitz is attention on this text?",
-            "local constant",
-            {"lower": "attained", "upper": "certified bound"},
-            yscale="log",
-            caption="The constant of the attention of a layer, without the residual stream, in L² of the tokens.",
-        ),
-        "heads": _heads(
-            found,
-            "How Lipschitz is each head?",
-            "local constant, attained",
-            "head_lower",
-            yscale="log",
-            caption="One point for each head.",
-        ),
-        "size": _lines(
-            found,
-            "How large are the tokens?",
-            "norm",
-            {"size": "root mean square", "radius": "largest"},
-            yscale="log",
-            caption="Norms after each layer. A few tokens are often much larger than the others.",
-        ),
-        "rank": _lines(
-            found,
-            "Does the cloud lose rank?",
-            "effective rank",
-            {"rank": "effective rank"},
-            yscale="log",
-            caption="e^entropy of the eigenvalues of the covariance: the number of directions that are in use.",
-        ),
-        "cosine": _lines(
-            found,
-            "Do tokens cluster?",
-            "mean cosine",
-            {"cosine": "mean cosine of two tokens"},
-            caption="1: all tokens point the same way. 0: no common direction.",
-        ),
-        "moved": _lines(
-            found,
-            "How far does a layer move the cloud?",
-            "distance",
-            {"moved": "token by token", "transport": "W₂, tokens exchangeable"},
-            yscale="log",
-            caption="W₂ is smaller where tokens take the places of others.",
-        ),
-        "sparsity": _heads(
-            found,
-            "Which heads are sparse?",
-            "tokens that hold 90 % of the attention",
-            "k90",
-            yscale="log",
-            caption="One point for each head, averaged over the tokens.",
-        ),
-        "first": _heads(
-            found,
-            "Which heads rest on the first token?",
-            "attention on the first token",
-            "first",
-            caption="One point for each head, averaged over the tokens.",
-        ),
-        "attraction": _heads(
-            found,
-            "Which heads attract, which repel?",
-            "trace of VO / nuclear norm",
-            "attraction",
-            caption="1: what a token adds points along it (attractive). −1: against it (repulsive). Heads as points.",
-        ),
-        "closure": _heads(
-            found,
-            "How far is each head from its Gaussian closure?",
-            "relative error",
-            "closure",
-            yscale="log",
-            caption="0: attention sees the mean and the covariance only. 1: the closure is as wrong as the mean value.",
-        ),
+    made = {name: _lines(found, of) if isinstance(of, Lines) else _heads(found, of) for name, of in DRAWN.items()}
+    made |= {
         "sensitivity": _sensitivity(found),
+        "iterated": _iterated(found),
         "growth": _growth(found),
+        "sampling": _sampling(found),
     }
     return {name: figure for name, figure in made.items() if figure is not None}
 
@@ -101,38 +129,39 @@ def _named(one: Diagnosis, words: str, found: Sequence[Diagnosis]) -> str:
     return words if len(found) == 1 else f"{one.model}, {one.tokens} tokens: {words}"
 
 
-def _lines(
-    found: Sequence[Diagnosis],
-    title: str,
-    ylabel: str,
-    columns: dict[str, str],
-    *,
-    caption: str,
-    yscale: Scale = "linear",
-) -> Figure | None:
-    series = [
-        Series(_named(one, words, found), *_finite(np.arange(one.depth) + 1.0, one.column(name)), "line")
-        for one in found
-        for name, words in columns.items()
-    ]
-    return _figure(title, "layer", ylabel, series, yscale=yscale, caption=caption)
-
-
-def _heads(
-    found: Sequence[Diagnosis], title: str, ylabel: str, name: str, *, caption: str, yscale: Scale = "linear"
-) -> Figure | None:
+def _lines(found: Sequence[Diagnosis], of: Lines) -> Figure | None:
     series: list[Series] = []
     for one in found:
-        values = one.column(name)
+        x = np.arange(one.depth) + 1.0
+        for name, words in of.columns.items():
+            series.append(Series(_named(one, words, found), *_finite(x, one.column(name)), "line"))
+        if of.control and one.control:
+            name = next(iter(of.columns))
+            mixed = _finite(x, one.column(name, control=True))
+            series.append(Series(_named(one, "weights shuffled", found), *mixed, "dashed"))
+    return _figure(of.title, "layer", of.ylabel, series, yscale=of.yscale, caption=of.caption)
+
+
+def _heads(found: Sequence[Diagnosis], of: Heads) -> Figure | None:
+    series: list[Series] = []
+    for one in found:
+        values, depth = one.column(of.column), np.arange(one.depth) + 1.0
         if values.ndim != 2 or not values.size:
             continue
         # heads of a layer stand side by side
         offsets = (np.arange(values.shape[1]) + 0.5) / values.shape[1] - 0.5
-        x = (np.arange(one.depth)[:, None] + 1 + 0.7 * offsets).reshape(-1)
+        x = (depth[:, None] + 0.7 * offsets).reshape(-1)
         series.append(Series(_named(one, "heads", found), *_finite(x, values.reshape(-1)), "points"))
-        middle = np.array([np.median(row) for row in values])
-        series.append(Series(_named(one, "median", found), *_finite(np.arange(one.depth) + 1.0, middle), "line"))
-    return _figure(title, "layer", ylabel, series, yscale=yscale, caption=caption)
+        series.append(Series(_named(one, "median", found), *_finite(depth, _medians(values)), "line"))
+        if of.control and one.control:
+            mixed = _finite(depth, _medians(one.column(of.column, control=True)))
+            series.append(Series(_named(one, "median, weights shuffled", found), *mixed, "dashed"))
+    return _figure(of.title, "layer", of.ylabel, series, yscale=of.yscale, caption=of.caption)
+
+
+def _medians(values: np.ndarray) -> np.ndarray:
+    """Of each row, over what was measured."""
+    return np.array([np.median(row[np.isfinite(row)]) if np.isfinite(row).any() else math.nan for row in values])
 
 
 def _sensitivity(found: Sequence[Diagnosis]) -> Figure | None:
@@ -180,6 +209,44 @@ def _growth(found: Sequence[Diagnosis]) -> Figure | None:
     )
 
 
+def _iterated(found: Sequence[Diagnosis]) -> Figure | None:
+    series: list[Series] = []
+    for one in found:
+        if one.iterated:
+            x = tuple(float(i) for i in range(len(one.iterated)))
+            depth, ends = (float(one.depth),) * 2, (min(0.0, *one.iterated), 1.0)
+            series += [
+                Series(_named(one, "mean cosine of two tokens", found), x, tuple(one.iterated), "line"),
+                Series(_named(one, "depth in training", found), depth, ends, "dashed"),
+            ]
+    caption = "All layers of this model are one; applied again and again it moves tokens as an autonomous flow does."
+    return _figure("And beyond the depth of the model?", "layers", "mean cosine", series, caption=caption)
+
+
+def _sampling(found: Sequence[Diagnosis]) -> Figure | None:
+    series: list[Series] = []
+    for one in found:
+        for layer, fit in one.exponents("sampling_exponents").items():
+            assert one.sweep is not None  # no exponents otherwise
+            n, errors = one.sweep["samples"], one.sweep["sampling"]
+            label = f"layer {layer + 1}: n^{fit.exponent:.2f} [{fit.low:.2f}, {fit.high:.2f}]"
+            values = tuple(errors.get(layer, errors.get(str(layer))))
+            series.append(Series(_named(one, label, found), tuple(map(float, n)), values, "line"))
+    if series:
+        n = (min(series[0].x), max(series[0].x))
+        start = max(entry.y[0] for entry in series)
+        series.append(Series("n^(−1/2)", n, tuple(start * (m / n[0]) ** -0.5 for m in n), "dashed"))
+    return _figure(
+        "How many tokens stand for the whole context?",
+        "tokens drawn from the context n",
+        "error of attention, relative",
+        series,
+        xscale="log",
+        yscale="log",
+        caption="Attention on n tokens drawn at random, against the whole. The mean-field rate is n^(−1/2).",
+    )
+
+
 def _finite(x: np.ndarray, y: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     good = np.isfinite(y)
     return tuple(map(float, x[good])), tuple(map(float, y[good]))
@@ -209,6 +276,7 @@ TABLE: tuple[tuple[str, str], ...] = (
 )
 HEAD_TABLE: tuple[tuple[str, str], ...] = (
     ("k90", "90 % held by"),
+    ("class", "class"),
     ("first", "on first"),
     ("attraction", "attraction"),
     ("closure", "closure error"),
@@ -218,7 +286,7 @@ HEAD_TABLE: tuple[tuple[str, str], ...] = (
 def table(one: Diagnosis) -> tuple[list[str], list[list[float]]]:
     """Headings and rows, a row per layer: numbers of the layer, then medians over its heads."""
     layers = [(one.column(name), words) for name, words in TABLE]
-    heads = [(np.median(one.column(name), axis=1), words) for name, words in HEAD_TABLE]
+    heads = [(_medians(one.column(name)), words) for name, words in HEAD_TABLE]
     gains = [row["mean"] if row["mean"] is not None else math.nan for row in one.sensitivity]
     columns = [entry for entry in (*layers, *heads) if np.isfinite(entry[0]).any()]
     if gains:

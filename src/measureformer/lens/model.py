@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import ArchitectureError, DependencyError, OptionError, TextError
+from measureformer.errors import ArchitectureError, OptionError, TextError
 from measureformer.lens.architectures import Anatomy, Architecture, Block, Table, architecture_of, gpt2
 from measureformer.lens.checkpoint import Checkpoint, open_checkpoint
 from measureformer.lens.text import Tokenizer, find_tokenizer, token_numbers
@@ -19,8 +18,8 @@ from measureformer.lens.trace import Step, Trace
 from measureformer.maps import AbstractInContextMap
 from measureformer.measures import Discrete, SpaceTime
 
-BOX = "box"
-"""Folder of the package with the model that comes with it."""
+BOX = Path(__file__).parent / "box"
+"""The model that comes with the package."""
 
 
 def load(path: Any = None, *, config: Mapping[str, Any] | None = None, keep: bool = True) -> Model:
@@ -38,8 +37,7 @@ def load(path: Any = None, *, config: Mapping[str, Any] | None = None, keep: boo
     >>> model.logits([1, 2, 3]).shape
     (3, 64)
     """
-    if path is None:
-        path = _box()
+    path = BOX if path is None else path
     checkpoint = open_checkpoint(path, config)
     architecture = architecture_of(checkpoint)
     return Model(checkpoint, architecture, keep=keep)
@@ -54,17 +52,6 @@ def untrained(key: Any, *, dim: int, depth: int, heads: int, vocabulary: int = 6
     """
     weights, config = gpt2.random_weights(key, dim=dim, depth=depth, heads=heads, vocabulary=vocabulary)
     return Model(Checkpoint(weights, config, source="random weights"), architecture_of(Checkpoint({}, config)))
-
-
-def _box() -> Path:
-    folder = Path(str(resources.files("measureformer.lens"))) / BOX
-    if not (folder / "config.json").is_file():
-        raise DependencyError(
-            got="no path, and no model in the box of this version of the package",
-            need=f"config.json, model.safetensors and tokenizer.json in measureformer/lens/{BOX}",
-            do="Give the path of a model on this disk: a folder with config.json and weights, or a .gguf file.",
-        )
-    return folder
 
 
 class Model:

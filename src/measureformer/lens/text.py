@@ -10,9 +10,11 @@ import numpy as np
 
 from measureformer.errors import CheckpointError, DependencyError, TextError
 from measureformer.lens.checkpoint import Checkpoint
+from measureformer.text.tokens import Characters, from_json
 
 LARGEST_TEXT = 64 << 20
-SHOWN = 40
+LARGEST_ALPHABET = 1 << 20
+"""Bytes of a tokenizer.json that may be a plain alphabet."""
 
 
 class Tokenizer:
@@ -39,6 +41,26 @@ class Tokenizer:
         return [self._tokenizer.id_to_token(int(i)) or f"<{int(i)}>" for i in ids]
 
 
+class Letters(Tokenizer):
+    """One token for each character, as `mf.text` writes it: no package is needed, unknown characters are refused."""
+
+    def __init__(self, characters: Characters) -> None:
+        self._characters = characters
+
+    @property
+    def size(self) -> int:
+        return self._characters.size
+
+    def encode(self, text: str) -> np.ndarray:
+        return self._characters.encode(text).astype(np.int64)
+
+    def decode(self, ids: Any) -> str:
+        return self._characters.decode(ids)
+
+    def words(self, ids: Any) -> list[str]:
+        return [self.decode([i]) for i in ids]
+
+
 def find_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
     """The tokenizer of a checkpoint; None if it has none, and then texts are given as token numbers."""
     if "tokenizer.ggml.tokens" in checkpoint.config:
@@ -46,6 +68,8 @@ def find_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
     path = None if checkpoint.folder is None else checkpoint.folder / "tokenizer.json"
     if path is None or not path.is_file():
         return None
+    if (letters := _letters(path)) is not None:
+        return letters
     try:
         return Tokenizer(_package().Tokenizer.from_file(str(path)))
     except DependencyError:
@@ -56,6 +80,16 @@ def find_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
             need="one that the package tokenizers wrote",
             do="Copy it again from the model's source, or pass token numbers instead of text.",
         ) from None
+
+
+def _letters(path: Path) -> Letters | None:
+    if path.stat().st_size > LARGEST_ALPHABET:
+        return None
+    try:
+        found = from_json(path.read_text(encoding="utf-8"))
+    except (ValueError, KeyError, RecursionError):
+        return None
+    return Letters(found) if isinstance(found, Characters) else None
 
 
 def _package() -> Any:

@@ -21,73 +21,102 @@ COLOURS = {
     "black": "coal night tar raven",
     "blue": "sky sea ocean sapphire",
 }
-NEW = dict(zip(COLOURS, ("dog", "house", "tree", "car", "book", "fish"), strict=True))
 ERRORS = 5
 KINDS = ("true", "shuffled", "renamed")
 
 
 @dataclass(frozen=True)
 class Config:
-    trials: int = 60
+    trials: int = 40
     most: int = 8
     """Shots in the longest prompt."""
     sizes: int = 1
     """Numbers of shots: most, most/2, …"""
 
 
-def _accuracy(rng: np.random.Generator, kind: str, shots: int, trials: int) -> float:
-    """How often the right label is the likeliest one after `shots` examples; chance is 1/6."""
+@dataclass(frozen=True)
+class Task:
+    """Questions with known answers, how they are written, and other names for the answers."""
+
+    name: str
+    answers: dict[str, str]
+    new: dict[str, str]
+
+
+def _tasks() -> tuple[Task, Task]:
+    colours = {f"{word}:": f" {name}" for name, words in COLOURS.items() for word in words.split()}
+    things = (" dog", " house", " tree", " car", " book", " fish")
+    # the operation is hidden behind a sign that has no meaning of its own
+    sums = {f"{a}?{b}=": str(a + b) for a in range(1, 5) for b in range(1, 5)}
+    new = dict(zip(sorted(set(sums.values())), "kwmtrxb", strict=True))
+    return (
+        Task("word: colour", colours, dict(zip((f" {name}" for name in COLOURS), things, strict=True))),
+        Task("a?b=c", sums, new),
+    )
+
+
+def _accuracy(rng: np.random.Generator, task: Task, kind: str, shots: int, trials: int) -> float:
+    """How often the right label is the likeliest of all labels after `shots` examples."""
     reader = model("smollm2")
-    colour = {word: name for name, words in COLOURS.items() for word in words.split()}
-    labels = {name: NEW[name] if kind == "renamed" else name for name in COLOURS}
-    first = {name: int(reader.tokenized(f" {label}")[0]) for name, label in labels.items()}
+    labels = {answer: task.new[answer] if kind == "renamed" else answer for answer in task.new}
+    first = {answer: int(reader.tokenized(label)[0]) for answer, label in labels.items()}
     right = 0
     for _ in range(trials):
-        *shown, asked = rng.permutation(list(colour))[: shots + 1]
-        said = [labels[colour[word]] for word in shown]
+        *shown, asked = rng.permutation(list(task.answers))[: shots + 1]
+        said = [labels[task.answers[question]] for question in shown]
         if kind == "shuffled":
             said = list(rng.permutation(said))
-        prompt = "".join(f"{word}: {label}\n" for word, label in zip(shown, said, strict=True)) + f"{asked}:"
-        logits = np.asarray(reader.logits(prompt, last=True))[0]
-        right += max(first, key=lambda name: logits[first[name]]) == colour[asked]
+        prompt = "".join(f"{question}{label}\n" for question, label in zip(shown, said, strict=True)) + asked
+        logits = np.asarray(reader.logits(str(prompt), last=True))[0]
+        right += max(first, key=lambda answer: logits[first[answer]]) == task.answers[asked]
     return right / trials
 
 
-def _outcome(above: float, below: float, trials: int, figure: Figure | None = None) -> Outcome:
-    error = math.sqrt((above * (1 - above) + below * (1 - below)) / trials + 1e-12)
-    return Outcome((Check("true labels minus renamed ones", above - below, low=0.0, error=ERRORS * error),), figure)
+def _outcome(pairs: dict[str, tuple[float, float]], trials: int, figure: Figure | None = None) -> Outcome:
+    checks: list[Check] = []
+    for name, (above, below) in pairs.items():
+        error = math.sqrt((above * (1 - above) + below * (1 - below)) / trials + 1e-12)
+        checks.append(Check(f"{name}, true labels minus renamed ones", above - below, low=0.0, error=ERRORS * error))
+    return Outcome(tuple(checks), figure)
 
 
 def _run(key: Any, config: Config) -> Outcome:
     rng = generator(key)
     shots = [max(1, config.most >> i) for i in reversed(range(config.sizes))]
-    found = {kind: [_accuracy(rng, kind, k, config.trials) for k in shots] for kind in KINDS}
-    x = tuple(map(float, shots))
-    series = [Series(f"{kind} labels", x, tuple(found[kind]), "line" if len(x) > 1 else "points") for kind in KINDS]
+    found = {
+        (task.name, kind): [_accuracy(rng, task, kind, k, config.trials) for k in shots]
+        for task in _tasks()
+        for kind in KINDS
+    }
+    x, marker = tuple(map(float, shots)), "line" if len(shots) > 1 else "points"
     figure = Figure(
         "Retrieval or learning?",
         "examples in the prompt",
         "share of right answers",
-        (*series, Series("chance", (min(x) - 0.5, max(x) + 0.5), (1 / 6, 1 / 6), "dashed")),
-        caption=f"SmolLM2-135M, {config.trials} prompts each. Renamed: each colour has the name of a thing.",
+        tuple(Series(f"{name}, {kind} labels", x, tuple(values), marker) for (name, kind), values in found.items()),
+        caption=f"SmolLM2-135M, {config.trials} prompts each; chance is 1/6 and 1/7. Renamed: each label by another.",
     )
-    return _outcome(found["true"][-1], found["renamed"][-1], config.trials, figure)
+    last = {task.name: (found[task.name, "true"][-1], found[task.name, "renamed"][-1]) for task in _tasks()}
+    return _outcome(last, config.trials, figure)
 
 
 def _control(key: Any, config: Config) -> Outcome:
     rng = generator(key)
-    true, renamed = (_accuracy(rng, kind, config.most, config.trials) for kind in ("true", "renamed"))
-    return _outcome(renamed, true, config.trials)
+    pairs = {
+        task.name: tuple(_accuracy(rng, task, kind, config.most, config.trials) for kind in ("renamed", "true"))
+        for task in _tasks()
+    }
+    return _outcome({name: (a, b) for name, (a, b) in pairs.items()}, config.trials)
 
 
 claim = Claim(
     name="min-2022-retrieval-not-learning",
     title="A small language model retrieves, and does not learn",
     statement=(
-        "Prompted with examples 'word: colour', SmolLM2-135M names the colour of another word more often if colours "
-        "have their own names than if each is consistently called by another word."
+        "Prompted with examples 'word: colour', or 'a?b=c' where ? hides a sum, SmolLM2-135M answers another question "
+        "more often if labels have their own names than if each is consistently called by another one."
     ),
-    hypotheses=("one trained model, six colours, four words each",),
+    hypotheses=("one trained model; six colours with four words each, sums of two numbers from 1 to 4",),
     reference="min2022",
     run=_run,
     control=_control,

@@ -41,19 +41,13 @@ def read(checkpoint: Checkpoint) -> Anatomy:
     def norm(name: str) -> RMSNorm:
         return RMSNorm(checkpoint.tensor(name, (dim,)), eps=eps)
 
-    def projection(name: str, count: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Heads (h, k, d) and biases (h, k); a group of heads that shares keys or values gets copies of them."""
-        matrix = rows_per_head(checkpoint.tensor(f"{name}.weight", (count * head_dim, dim)), count)
-        bias = None
-        if f"{name}.bias" in checkpoint:
-            bias = rows_per_head(checkpoint.tensor(f"{name}.bias", (count * head_dim,)), count)
-            bias = np.repeat(bias, heads // count, axis=0)
-        return np.repeat(matrix, heads // count, axis=0), bias
-
     def block(i: int) -> Block:
         prefix = f"model.layers.{i}."
         counts = zip("qkv", (heads, groups, groups), strict=True)
-        parts = [projection(f"{prefix}self_attn.{letter}_proj", count) for letter, count in counts]
+        parts = [
+            _projection(checkpoint, f"{prefix}self_attn.{letter}_proj", (count, head_dim, dim), heads // count)
+            for letter, count in counts
+        ]
         out = checkpoint.tensor(f"{prefix}self_attn.o_proj.weight", (dim, heads * head_dim))
         bias = f"{prefix}self_attn.o_proj.bias"
         Q, K, V = (stack for stack, _ in parts)
@@ -67,11 +61,10 @@ def read(checkpoint: Checkpoint) -> Anatomy:
             scale=1 / math.sqrt(head_dim),
         )
         gate, up, down = (checkpoint.tensor(f"{prefix}mlp.{name}_proj.weight") for name in ("gate", "up", "down"))
+        perceptron = GatedMLP(gate, up, down, activation=activation)
         return Block(
             Half(attention, before=norm(f"{prefix}input_layernorm.weight")),
-            Half(
-                GatedMLP(gate, up, down, activation=activation), before=norm(f"{prefix}post_attention_layernorm.weight")
-            ),
+            Half(perceptron, before=norm(f"{prefix}post_attention_layernorm.weight")),
             causal=True,
         )
 
@@ -91,6 +84,19 @@ def read(checkpoint: Checkpoint) -> Anatomy:
         limit=_limit(settings),
         causal=True,
     )
+
+
+def _projection(
+    checkpoint: Checkpoint, name: str, shape: tuple[int, int, int], copies: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Heads (h, k, d) and biases (h, k); a group of heads that shares keys or values gets copies of them."""
+    count, head_dim, dim = shape
+    matrix = rows_per_head(checkpoint.tensor(f"{name}.weight", (count * head_dim, dim)), count)
+    bias = None
+    if f"{name}.bias" in checkpoint:
+        bias = rows_per_head(checkpoint.tensor(f"{name}.bias", (count * head_dim,)), count)
+        bias = np.repeat(bias, copies, axis=0)
+    return np.repeat(matrix, copies, axis=0), bias
 
 
 def _limit(settings: Settings) -> int:
