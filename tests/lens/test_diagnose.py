@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -15,8 +16,10 @@ import measureformer as mf
 from lens_reference import folder, stored
 from measureformer.cli import app
 from measureformer.errors import SavedRunError, TextError
-from measureformer.lens._sweep import fit_exponent, lengths_up_to, starts
-from measureformer.lens.columns import COLUMNS, Look, one_head
+from measureformer.lens._laws import laws
+from measureformer.lens._sweep import fit_exponent, lengths_up_to, sampling_errors, starts
+from measureformer.lens.columns import COLUMNS, Look, one_head, separation
+from measureformer.lens.figures import figures
 from measureformer.lens.text import read_text
 
 pytestmark = pytest.mark.usefixtures("light_compilation")
@@ -93,6 +96,70 @@ def test_geometry_of_a_known_cloud(look: Look) -> None:
 def test_heads_add_up_one_by_one(look: Look) -> None:
     parts = [np.asarray(mf.Causal(one_head(look.heads, h)).push(look.seen).points) for h in range(4)]
     np.testing.assert_allclose(np.stack(parts), look.step.heads.contributions, atol=2e-6)
+
+
+def test_classes_of_heads_are_those_of_memories() -> None:
+    # MiniLM has biases; without them the heads are those that `mf.memory.head_class` knows
+    drawn = stored("bert")
+    weights = {name: 0 * array if name.endswith("query.bias") else array for name, array in drawn.weights.items()}
+    step = mf.lens.load(weights, config=drawn.config).trace(drawn.given["ids"])[0]
+    heads = step.block.heads
+    plain = mf.Attention(5 * heads.Q, heads.K, heads.V, heads.W, scale=heads.scale)
+    sharper = eqx.tree_at(lambda block: block.attention.inner.Q, step.block, 5 * heads.Q)
+    look = Look(mf.lens.Step(0, sharper, step.before, step.middle, step.after))
+    expected = mf.memory.head_class(plain, step.seen)
+    np.testing.assert_allclose(look.needed, expected.share, rtol=1e-3)
+    assert [("I", "II", "III", "IV")[int(c) - 1] for c in COLUMNS["class"].of(look)] == list(expected.classes)
+
+
+def test_separation_is_the_share_of_the_largest_margin() -> None:
+    first, second = np.eye(2)
+    # one query: the best matrix is that of the direction in which its two keys differ
+    keys = np.array([[1.0, 0.0], [0.0, 10.0]])
+    assert separation(np.eye(2), keys) == pytest.approx(10 / np.sqrt(101) / np.sqrt(2))
+    # keys on both axes and queries along them: margins force both diagonal entries, and the identity is the best
+    q = np.array([first, first, first, second, second])
+    k = np.array([first, second, -first, -second, 10 * first])
+    assert separation(q[:4], k[:4]) == pytest.approx(1.0)
+    # a key of the future does not count; seen by all, it is what the first query selects
+    assert separation(q, k, np.array([0.0, 0, 0, 0, 1])) == pytest.approx(1.0)
+    assert separation(q, k) < 0.9
+
+
+def test_drawn_contexts_have_the_mean_field_rate() -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.normal(size=(2, n, 4)) for n in (8, 4096, 4096))
+    n = [64, 128, 256, 512, 1024]
+    fit = fit_exponent(n, sampling_errors(0.5 * q, k, v, n))
+    assert fit.exponent == pytest.approx(-0.5, abs=0.08)
+    # one key that holds everything: no rate before it is drawn
+    k[:, 0] = 100 * q[:, 0]
+    assert min(sampling_errors(q[:, :1], k, v, n)) > 0.3
+
+
+def test_laws_of_measures_hold_for_learners_of_tables_and_not_for_texts(model: Any) -> None:
+    drawn = stored("tabpfn")
+    tables = mf.lens.load(drawn.weights, config=drawn.config)
+    changes = laws(tables, mf.lens.Table(**drawn.given))
+    assert max(changes.values()) < 1e-4
+    # kills: an order or a repetition that reaches no model
+    assert min(laws(model, stored("llama").given["ids"]).values()) > 1e-2
+
+
+def test_a_tied_layer_is_iterated_beyond_its_depth() -> None:
+    drawn = stored("albert")
+    tied = mf.lens.load(drawn.weights, config=drawn.config)
+    found = mf.lens.diagnose(tied, drawn.given["ids"], lipschitz=False, sweeps=False)
+    assert len(found.iterated) == 1 + 4 * found.depth
+    np.testing.assert_allclose(found.iterated[1 : found.depth + 1], found.column("cosine"), atol=1e-5)
+    assert "iterated" in figures(found)
+    assert any("iterated" in sentence for sentence in found.sentences())
+    # the control is another model, and the spectrum that of the cloud
+    assert np.abs(found.column("cosine") - found.column("cosine", control=True)).max() > 1e-3
+    assert found.column("class", control=True).shape == found.column("class").shape
+    spectrum = np.array(found.spectra[-1])
+    cloud = np.asarray(tied.trace(drawn.given["ids"]).measures[-1].points, np.float64)
+    np.testing.assert_allclose(spectrum.sum(), np.trace(np.cov(cloud.T, bias=True)), rtol=1e-4)
 
 
 def test_exponents_are_recovered_with_their_intervals() -> None:
@@ -193,4 +260,8 @@ def test_lipschitz_constants_of_layers_and_heads_are_bracketed() -> None:
     assert found.sweep is not None
     assert found.sweep["lengths"][-1] == 40
     # the longest piece is the whole text: the sweep ends where the layer begins
-    assert found.sweep["constants"][0][-1] == pytest.approx(found.column("lower")[0], rel=5e-3)
+    assert found.sweep["constants"]["0"][-1] == pytest.approx(found.column("lower")[0], rel=5e-3)
+    # a share of the largest margin
+    parts = found.column("separation")
+    assert ((parts > 0) & (parts <= 1 + 1e-9)).all()
+    assert any("~ n^" in sentence for sentence in found.sentences())

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from measureformer.lens.model import Model
 
 SHORTEST = 8
+SMALLEST_PAD = 64
+"""Tokens to which shorter pieces are padded: a program of their own would take longer than the padding."""
 WINDOWS = 3
 ASKED, DRAWS = 16, 8
 """Queries, and draws of each size, for the error of drawn contexts."""
@@ -84,16 +86,15 @@ class Sweep:
 def sweep(model: Model, tokens: Any, *, layers: Sequence[int] | None = None, windows: int = WINDOWS) -> Sweep:
     """Local constants of attention on pieces of a text, from eight tokens to all of it.
 
-    All pieces are padded to one size, so that one compiled program serves all of them.
+    Pieces are padded to few sizes, so that few compiled programs serve all of them.
     """
-    ids = model.tokens(tokens)
-    depth, size = model.anatomy.depth, bucket(len(ids))
+    ids, depth = model.tokens(tokens), model.anatomy.depth
     layers = sorted({0, depth // 2, depth - 1}) if layers is None else list(layers)
     pieces = [ids[start : start + n] for n in lengths_up_to(len(ids)) for start in starts(len(ids), n, windows)]
     constants: dict[int, list[float]] = {layer: [] for layer in layers}
     radii: dict[int, list[float]] = {layer: [] for layer in layers}
     for piece in pieces:
-        measure = model.embed(piece).padded(size)
+        measure = model.embed(piece).padded(bucket(max(len(piece), min(SMALLEST_PAD, len(ids)))))
         for i in range(max(layers) + 1):
             block = model.layers.block(i)
             if i in constants:
@@ -152,12 +153,12 @@ def starts(n: int, length: int, windows: int) -> list[int]:
     return sorted({round(i * (n - length) / max(windows - 1, 1)) for i in range(windows)})
 
 
-def constant_at(G: Any, mu: Any, tol: float = 1e-3) -> float:
+def constant_at(G: Any, mu: Any, tol: float = 1e-2) -> float:
     """The local Lipschitz constant from below, at a measure that is padded already."""
     return float(_at(G, mu, tol).value)
 
 
-def worst_step(G: Any, mu: Any, tol: float = 1e-3) -> np.ndarray:
+def worst_step(G: Any, mu: Any, tol: float = 1e-2) -> np.ndarray:
     """The displacement of equal atoms, of norm 1 in root mean square, that the token map stretches most."""
     step = np.asarray(_at(G, mu, tol).right, np.float64).reshape(mu.points.shape)
     return step / np.sqrt((step**2).sum(axis=1).mean())
