@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,14 @@ def test_incomplete_folders_are_refused(tmp_path: Path, files: dict[str, bytes],
         (tmp_path / name).write_bytes(raw)
     with pytest.raises(CheckpointError, match=words):
         open_checkpoint(tmp_path)
+
+
+def test_an_archive_that_grows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data/0", b"\0" * 10_000_000)
+    with pytest.raises(CheckpointError, match="unpack to 10000000"):
+        open_checkpoint(path, CONFIG)
 
 
 def test_other_sources_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

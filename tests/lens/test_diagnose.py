@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,24 @@ def test_the_command_writes_a_report(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*arguments, "--against", str(other), "--json"])
     assert result.exit_code == 0, result.output
     assert len(json.loads(result.output)) == 2
+
+
+def test_no_part_of_a_report_passes_for_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, text = folder(tmp_path, "gpt2"), tmp_path / "text.txt"
+    text.write_text(TEXT)
+
+    def fails(look: Look) -> float:
+        if look.step.index:
+            raise KeyboardInterrupt
+        return 0.0
+
+    monkeypatch.setitem(COLUMNS, "rank", dataclasses.replace(COLUMNS["rank"], of=fails))
+    out = tmp_path / "out"
+    arguments = ["lens", str(where), "--text", str(text), "--tokens", "20", "--quick", "--out", str(out)]
+    assert CliRunner().invoke(app, arguments).exit_code == 130
+    assert (out / "run-0" / "layer-000.json").is_file()
+    assert not (out / "index.html").exists()
+    assert not (out / "lens.json").exists()
 
 
 def test_the_command_refuses_in_one_sentence(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import measureformer as mf
 from compilations import count_compilations
 from lens_reference import FAMILIES, TOLERANCE, Drawn, deviations, folder, stored
-from measureformer.errors import ArchitectureError, CheckpointError, OptionError, TextError
+from measureformer.errors import ArchitectureError, CheckpointError, MeasureformerError, OptionError, TextError
 from measureformer.lens.architectures.gguf_names import LAYER
 from measureformer.lens.checkpoint import Checkpoint
 from measureformer.lens.model import BOX
@@ -222,6 +222,18 @@ def test_configurations_that_are_not_followed_are_refused(
     drawn = stored(name)
     with pytest.raises(error, match=words):
         mf.lens.load(drawn.weights, config=drawn.config | changes).trace(drawn.given["ids"])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "distilbert", "albert", "llama3", "tabpfn"])
+def test_no_configuration_crashes_a_reader(name: str) -> None:
+    drawn = stored(name)
+    for key in drawn.config:
+        for value in (None, True, -1, 0, 2**70, 1e300, float("nan"), "x", [], {}, {"rope_type": []}):
+            try:
+                model = mf.lens.load(drawn.weights, config=drawn.config | {key: value})
+                model.layers.block(0)
+            except MeasureformerError:
+                pass
 
 
 def test_a_sliding_window_limits_the_context() -> None:

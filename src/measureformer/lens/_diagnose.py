@@ -167,7 +167,7 @@ def diagnose(
         control={"layers": [row["layer"] for row in control], "heads": [row["heads"] for row in control]},
         sweep=grown,
         seconds=time.perf_counter() - started,
-        parity=None if table else deviation(model, given),
+        parity=None if isinstance(given, Table) else deviation(model, given),
     )
 
 

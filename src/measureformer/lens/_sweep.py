@@ -110,7 +110,7 @@ def sweep(model: Model, tokens: Any, *, layers: Sequence[int] | None = None, win
         {layer: tuple(found) for layer, found in constants.items()},
         {layer: tuple(found) for layer, found in radii.items()},
         tuple(samples),
-        {step.index: sampling_errors(*(np.asarray(a) for a in _all_visible(step.heads)), samples) for step in steps},
+        {step.index: sampling_errors(*_all_visible(step.heads), samples) for step in steps},
     )
 
 

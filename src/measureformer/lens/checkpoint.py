@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -231,6 +232,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _pickled(path: Path, config: Mapping[str, Any] | None) -> Checkpoint:
     """A torch file, which is a pickle: by torch itself if it is here, with weights only; refused otherwise."""
+    _refuse_bomb(path)
     try:
         torch = cast(Any, importlib.import_module("torch"))
     except ImportError:
@@ -251,6 +253,23 @@ def _pickled(path: Path, config: Mapping[str, Any] | None) -> Checkpoint:
         source=path.name,
         folder=path.parent,
     )
+
+
+def _refuse_bomb(path: Path) -> None:
+    """Torch files are archives whose members are not compressed: one that grows when it is opened is no torch file."""
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, OSError) as error:
+        raise damaged(path, f"an archive that cannot be read ({str(error)[:80]})", "weights") from None
+    if unpacked > path.stat().st_size:
+        raise CheckpointError(
+            got=f"{path.name} of {path.stat().st_size} bytes, which would unpack to {unpacked}",
+            need="an archive that is not compressed",
+            do="Do not trust this file: torch does not write such archives.",
+        )
 
 
 def _tensors_in(body: Any, torch: Any) -> list[tuple[str, Any]]:

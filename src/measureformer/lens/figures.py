@@ -78,7 +78,7 @@ DRAWN: dict[str, Lines | Heads] = {
     ),
     "memories": Heads(
         "Which heads are memories, and of which class?",
-        "part of the mass that holds 90 % of the attention",
+        "mass that holds 90 % of attention",
         "needed",
         "Class I above 1/2: averages. II above 1/8, III above 1/32. IV below: single tokens are retrieved.",
         "log",

@@ -48,7 +48,7 @@ def _run(key: Any, config: Config) -> Outcome:
     figure = Figure(
         "Which heads are memories?",
         "layer",
-        "part of the mass that holds 90 % of the attention",
+        "mass that holds 90 % of attention",
         (
             Series("heads", x, tuple(float(v) for row in parts for v in row), "points"),
             Series("median", depth, tuple(float(np.median(row)) for row in parts), "line"),

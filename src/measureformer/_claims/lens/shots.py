@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,92 +22,99 @@ COLOURS = {
     "black": "coal night tar raven",
     "blue": "sky sea ocean sapphire",
 }
-ERRORS = 5
+ERRORS = 4
 KINDS = ("true", "shuffled", "renamed")
 
 
 @dataclass(frozen=True)
 class Config:
-    trials: int = 40
-    most: int = 8
+    trials: int = 30
+    most: int = 12
     """Shots in the longest prompt."""
     sizes: int = 1
     """Numbers of shots: most, most/2, …"""
+    tasks: int = 1
+    """Colours alone, or sums too."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Questions with known answers, how they are written, and other names for the answers."""
+    """Questions as they are written, with their answers; and other names for the answers."""
 
     name: str
-    answers: dict[str, str]
-    new: dict[str, str]
+    answers: tuple[tuple[str, str], ...]
+    names: tuple[tuple[str, str], ...]
 
 
-def _tasks() -> tuple[Task, Task]:
-    colours = {f"{word}:": f" {name}" for name, words in COLOURS.items() for word in words.split()}
-    things = (" dog", " house", " tree", " car", " book", " fish")
+THINGS = ("dog", "house", "tree", "car", "book", "fish")
+TASKS = (
+    Task(
+        "word: colour",
+        tuple((f"{word}:", f" {name}") for name, words in COLOURS.items() for word in words.split()),
+        tuple((f" {name}", f" {thing}") for name, thing in zip(COLOURS, THINGS, strict=True)),
+    ),
     # the operation is hidden behind a sign that has no meaning of its own
-    sums = {f"{a}?{b}=": str(a + b) for a in range(1, 5) for b in range(1, 5)}
-    new = dict(zip(sorted(set(sums.values())), "kwmtrxb", strict=True))
-    return (
-        Task("word: colour", colours, dict(zip((f" {name}" for name in COLOURS), things, strict=True))),
-        Task("a?b=c", sums, new),
-    )
+    Task(
+        "a?b=c",
+        tuple((f"{a}?{b}=", str(a + b)) for a in range(1, 5) for b in range(1, 5)),
+        tuple((str(i), letter) for i, letter in zip(range(2, 9), "kwmtrxb", strict=True)),
+    ),
+)
 
 
-def _accuracy(rng: np.random.Generator, task: Task, kind: str, shots: int, trials: int) -> float:
-    """How often the right label is the likeliest of all labels after `shots` examples."""
-    reader = model("smollm2")
-    labels = {answer: task.new[answer] if kind == "renamed" else answer for answer in task.new}
-    first = {answer: int(reader.tokenized(label)[0]) for answer, label in labels.items()}
-    right = 0
+@cache
+def _right(seed: int, task: Task, kind: str, shots: int, trials: int) -> tuple[bool, ...]:
+    """Whether the right label is the likeliest of all after `shots` examples, for prompts drawn from the seed."""
+    reader, rng = model("smollm2"), np.random.default_rng(seed)
+    labels = {old: new if kind == "renamed" else old for old, new in task.names}
+    first = {old: int(reader.tokenized(label)[0]) for old, label in labels.items()}
+    answers, found = dict(task.answers), []
     for _ in range(trials):
-        *shown, asked = rng.permutation(list(task.answers))[: shots + 1]
-        said = [labels[task.answers[question]] for question in shown]
-        if kind == "shuffled":
-            said = list(rng.permutation(said))
-        prompt = "".join(f"{question}{label}\n" for question, label in zip(shown, said, strict=True)) + asked
-        logits = np.asarray(reader.logits(str(prompt), last=True))[0]
-        right += max(first, key=lambda answer: logits[first[answer]]) == task.answers[asked]
-    return right / trials
+        *shown, asked = (str(question) for question in rng.permutation(list(answers))[: shots + 1])
+        said = [labels[answers[question]] for question in shown]
+        order = rng.permutation(shots) if kind == "shuffled" else np.arange(shots)
+        prompt = "".join(f"{question}{said[i]}\n" for question, i in zip(shown, order, strict=True)) + asked
+        logits = np.asarray(reader.logits(prompt, last=True))[0]
+        found.append(max(first, key=lambda old: logits[first[old]]) == answers[asked])
+    return tuple(found)
 
 
-def _outcome(pairs: dict[str, tuple[float, float]], trials: int, figure: Figure | None = None) -> Outcome:
+def _outcome(seed: int, config: Config, kinds: tuple[str, str], figure: Figure | None = None) -> Outcome:
     checks: list[Check] = []
-    for name, (above, below) in pairs.items():
-        error = math.sqrt((above * (1 - above) + below * (1 - below)) / trials + 1e-12)
-        checks.append(Check(f"{name}, true labels minus renamed ones", above - below, low=0.0, error=ERRORS * error))
+    for task in TASKS[: config.tasks]:
+        above, below = (np.array(_right(seed, task, kind, config.most, config.trials), float) for kind in kinds)
+        # the same questions are asked both times
+        error = ERRORS * float((above - below).std(ddof=1)) / math.sqrt(config.trials)
+        checks.append(Check(f"{task.name}: true minus renamed", float((above - below).mean()), low=0.0, error=error))
     return Outcome(tuple(checks), figure)
 
 
 def _run(key: Any, config: Config) -> Outcome:
-    rng = generator(key)
+    seed = int(generator(key).integers(1 << 31))
     shots = [max(1, config.most >> i) for i in reversed(range(config.sizes))]
-    found = {
-        (task.name, kind): [_accuracy(rng, task, kind, k, config.trials) for k in shots]
-        for task in _tasks()
+    x = tuple(map(float, shots))
+    series = [
+        Series(
+            f"{task.name}, {kind} labels",
+            x,
+            tuple(float(np.mean(_right(seed, task, kind, k, config.trials))) for k in shots),
+            "line" if len(shots) > 1 else "points",
+        )
+        for task in TASKS[: config.tasks]
         for kind in KINDS
-    }
-    x, marker = tuple(map(float, shots)), "line" if len(shots) > 1 else "points"
+    ]
     figure = Figure(
         "Retrieval or learning?",
         "examples in the prompt",
         "share of right answers",
-        tuple(Series(f"{name}, {kind} labels", x, tuple(values), marker) for (name, kind), values in found.items()),
-        caption=f"SmolLM2-135M, {config.trials} prompts each; chance is 1/6 and 1/7. Renamed: each label by another.",
+        tuple(series),
+        caption=f"SmolLM2-135M, {config.trials} prompts each. Chance is 1/6 for colours and 1/7 for sums.",
     )
-    last = {task.name: (found[task.name, "true"][-1], found[task.name, "renamed"][-1]) for task in _tasks()}
-    return _outcome(last, config.trials, figure)
+    return _outcome(seed, config, ("true", "renamed"), figure)
 
 
 def _control(key: Any, config: Config) -> Outcome:
-    rng = generator(key)
-    pairs = {
-        task.name: tuple(_accuracy(rng, task, kind, config.most, config.trials) for kind in ("renamed", "true"))
-        for task in _tasks()
-    }
-    return _outcome({name: (a, b) for name, (a, b) in pairs.items()}, config.trials)
+    return _outcome(int(generator(key).integers(1 << 31)), config, ("renamed", "true"))
 
 
 claim = Claim(
@@ -122,6 +130,6 @@ claim = Claim(
     control=_control,
     control_statement="The two kinds of labels exchanged: renamed ones are predicted better.",
     quick=Config(),
-    full=Config(trials=120, sizes=4),
+    full=Config(trials=120, sizes=4, tasks=2),
     needs=needs("smollm2"),
 )
