@@ -41,8 +41,10 @@ def _text_model(name: str) -> dict[str, np.ndarray]:
         settings["gguf_file"] = "model.gguf"
         ids = transformers.AutoTokenizer.from_pretrained(folder, gguf_file="model.gguf").encode(TEXTS[name])
     else:
-        ids = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).encode(TEXTS[name]).ids
-    model = transformers.AutoModel.from_pretrained(folder, **settings).float().eval()
+        made = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        made.no_padding()
+        ids = made.encode(TEXTS[name]).ids
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, **settings).eval()
     with torch.inference_mode():
         states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
     hidden = np.stack([state[0].numpy() for state in states])

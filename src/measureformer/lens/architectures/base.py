@@ -17,6 +17,8 @@ from measureformer.maps.affine import AffineAttention, RotaryAttention
 from measureformer.measures import SpaceTime
 
 Heads = AffineAttention | RotaryAttention
+LARGEST = 1e300
+"""Beyond it a number of a configuration is no setting, and may not even be a float."""
 
 
 class Half(eqx.Module):
@@ -162,7 +164,7 @@ class Settings:
 
     def number(self, *names: str, default: float | None = None) -> float:
         value = self._first(names, default)
-        if type(value) not in (int, float) or not np.isfinite(value):
+        if type(value) not in (int, float) or not abs(value) < LARGEST:
             raise self.wrong(names[0], value, "a number")
         return float(value)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from measureformer.lens.architectures.base import (
+    LARGEST,
     Anatomy,
     Architecture,
     Block,
@@ -114,7 +115,7 @@ def frequencies(settings: Settings, head_dim: int) -> np.ndarray:
         raise settings.wrong("rope_scaling", rope, "a dictionary")
     base = rope.get("rope_theta", settings.config.get("rope_theta", 10_000.0))
     partial = rope.get("partial_rotary_factor", settings.config.get("partial_rotary_factor", 1.0))
-    if type(base) not in (int, float) or base <= 0 or partial != 1:
+    if type(base) not in (int, float) or not 0 < base < LARGEST or partial != 1:
         raise settings.wrong("rope_theta", base, "a positive base, and heads that turn as a whole")
     exponents = np.arange(0, head_dim, 2).astype(np.float32) / np.float32(head_dim)
     turns = np.float32(1) / np.power(np.float32(base), exponents)
@@ -122,7 +123,7 @@ def frequencies(settings: Settings, head_dim: int) -> np.ndarray:
     if kind == "default":
         return turns
     if kind == "linear":
-        return turns / np.float32(rope["factor"])
+        return turns / np.float32(Settings(rope, settings.family).number("factor"))
     if kind == "llama3":
         return _stretched(settings, turns, rope)
     raise settings.wrong("rope_scaling", kind, "'default', 'linear' or 'llama3'")
@@ -131,9 +132,10 @@ def frequencies(settings: Settings, head_dim: int) -> np.ndarray:
 def _stretched(settings: Settings, turns: np.ndarray, rope: dict[str, Any]) -> np.ndarray:
     """LLaMA 3: slow frequencies are slowed down further, fast ones are kept, and those between are mixed."""
     names = "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"
-    if any(type(rope.get(name)) not in (int, float) for name in names):
-        raise settings.wrong("rope_scaling", rope, f"numbers {', '.join(names)}")
-    factor, low, high, length = (float(rope[name]) for name in names)
+    inner = Settings(rope, settings.family)
+    factor, low, high, length = (inner.number(name) for name in names)
+    if factor <= 0 or low <= 0 or high <= low:
+        raise settings.wrong("rope_scaling", rope, "a positive factor, and 0 < low_freq_factor < high_freq_factor")
     waves = 2 * math.pi / turns
     smooth = (length / waves - low) / (high - low)
     between = (1 - smooth) * turns / factor + smooth * turns
