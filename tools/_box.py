@@ -6,6 +6,7 @@ so that nothing is fetched, and the weights are stored in half precision, becaus
 
 from __future__ import annotations
 
+import platform
 import sys
 import tempfile
 from pathlib import Path
@@ -37,6 +38,12 @@ def main() -> None:
     safetensors.numpy.save_file(halves, BOX / "model.safetensors", {"format": "pt"})
     for name in ("config.json", "tokenizer.json"):
         (BOX / name).write_bytes((save / name).read_bytes())
+    (BOX / "README.md").write_text(
+        "A GPT-2 that reads characters, made by `python tools/_box.py` from the documentation inside Python "
+        f"{platform.python_version()}: {found.text_model.model.parameters} parameters, held-out perplexity "
+        f"{found.perplexity:.2f}, of a trigram model {found.trigram:.2f}.\n",
+        encoding="utf-8",
+    )
     if (size := sum(path.stat().st_size for path in BOX.iterdir())) > LARGEST:
         sys.exit(f"measureformer: the box has {size} bytes, at most {LARGEST}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,21 +46,33 @@ class Heads:
         most ρ, the radius of the cloud, and |a| = |Ax + shift| at most α, both enlarged by `far`. Each column of P sums
         to at most n, so that the norm is at most |V| (√n (1 + α²ρ²)^{1/2} + ρ²|A|); heads are added.
         """
-        rho = float(np.linalg.norm(X - X.mean(axis=0), axis=1).max()) + far
-        logit = np.linalg.norm(np.einsum("hij,nj->hni", self.A, X) + self.shift[:, None], axis=2).max(axis=1)
-        size, out = (np.linalg.norm(stack, 2, axis=(1, 2)) for stack in (self.A, self.VO))
-        alpha = logit + size * far
-        return float((out * (math.sqrt(len(X)) * np.sqrt(1 + (alpha * rho) ** 2) + rho**2 * size)).sum())
+        return self._constant(len(X), *self._extent(X), far)
 
     def radius(self, X: np.ndarray, moved: float) -> float:
         """Every cloud nearer to X than this, in root mean square, has its output within `moved` of that of X."""
-        low, high = 0.0, moved / self.constant(X, 0.0)
+        n, extent = len(X), self._extent(X)
+        low, high = 0.0, moved / self._constant(n, *extent, 0.0)
         for _ in range(60):
             middle = (low + high) / 2
             # a distance ε in root mean square may be one token that moves by ε√n
-            fits = middle * self.constant(X, middle * math.sqrt(len(X))) <= moved
+            fits = middle * self._constant(n, *extent, middle * math.sqrt(n)) <= moved
             low, high = (middle, high) if fits else (low, middle)
         return low
+
+    def _extent(self, X: np.ndarray) -> tuple[float, np.ndarray]:
+        """Radius of the cloud, and the largest |Ax + shift| of each head."""
+        a = np.einsum("hij,nj->hni", self.A, X) + self.shift[:, None]
+        return float(np.linalg.norm(X - X.mean(axis=0), axis=1).max()), np.linalg.norm(a, axis=2).max(axis=1)
+
+    def _constant(self, n: int, rho: float, alpha: np.ndarray, far: float) -> float:
+        size, out = self._norms
+        rho, alpha = rho + far, alpha + size * far
+        return float((out * (math.sqrt(n) * np.sqrt(1 + (alpha * rho) ** 2) + rho**2 * size)).sum())
+
+    @cached_property
+    def _norms(self) -> tuple[np.ndarray, np.ndarray]:
+        size, out = (np.linalg.norm(stack, 2, axis=(1, 2)) for stack in (self.A, self.VO))
+        return size, out
 
 
 def _probes(rng: np.random.Generator, config: Config) -> tuple[Heads, np.ndarray, dict[str, list[tuple[float, float]]]]:
