@@ -6,6 +6,7 @@ import gc
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # tracing makes many objects that live on: looking through them all the time would be a tenth of the time of the tests
 gc.set_threshold(200_000, 50, 100)
+
+# without optimisation (below) XLA's older emitters are three times faster than its new ones, also in the processes that
+# tests start. A jaxlib that does not know the flag would refuse to run.
+_OLD_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
+if version("jaxlib").startswith("0.10.") and _OLD_EMITTERS not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_OLD_EMITTERS}".strip()
 
 _seconds: dict[str, float] = defaultdict(float)
 
