@@ -185,9 +185,10 @@ def test_texts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     ]:
         with pytest.raises(TextError, match=words):
             model.trace(text)
-    (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
-        mf.lens.load(tmp_path).trace("w1")
+    for raw in (b"{}", b"[]", b"\xff", b"[" * 100_000, b'{"model": {"vocab": {"a": "x", "b": 1}}}'):
+        (tmp_path / "tokenizer.json").write_bytes(raw)
+        with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
+            mf.lens.load(tmp_path).trace("w1")
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(TextError, match="without a tokenizer"):
         mf.lens.load(tmp_path).trace("w1")

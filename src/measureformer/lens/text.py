@@ -87,7 +87,7 @@ def _letters(path: Path) -> Letters | None:
         return None
     try:
         found = from_json(path.read_text(encoding="utf-8"))
-    except (ValueError, KeyError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return Letters(found) if isinstance(found, Characters) else None
 
