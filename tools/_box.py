@@ -35,7 +35,7 @@ def main() -> None:
     BOX.mkdir(exist_ok=True)
     tensors = safetensors.numpy.load_file(save / "model.safetensors")
     halves = {name: tensor.astype(np.float16) for name, tensor in tensors.items()}
-    safetensors.numpy.save_file(halves, BOX / "model.safetensors", {"format": "pt"})
+    (BOX / "model.safetensors").write_bytes(safetensors.numpy.save(halves, {"format": "pt"}))
     for name in ("config.json", "tokenizer.json"):
         (BOX / name).write_bytes((save / name).read_bytes())
     (BOX / "README.md").write_text(
