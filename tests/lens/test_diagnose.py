@@ -23,7 +23,6 @@ from measureformer.lens.columns import COLUMNS, Look, one_head, separation
 from measureformer.lens.figures import figures
 from measureformer.lens.text import read_text
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 TEXT = " ".join(f"w{i % 37}" for i in range(40))
 
 

@@ -19,7 +19,6 @@ from measureformer.lens.checkpoint import Checkpoint
 from measureformer.lens.model import BOX
 
 gguf = pytest.importorskip("gguf")
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def opened(name: str) -> tuple[Drawn, Any, Any]:
