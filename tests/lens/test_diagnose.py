@@ -18,9 +18,10 @@ from lens_reference import folder, stored
 from measureformer.cli import app
 from measureformer.errors import SavedRunError, TextError
 from measureformer.lens._laws import laws
+from measureformer.lens._separation import separation
 from measureformer.lens._sweep import fit_exponent, lengths_up_to, sampling_errors, starts
-from measureformer.lens.columns import COLUMNS, Look, one_head, separation
-from measureformer.lens.figures import figures
+from measureformer.lens.columns import COLUMNS, Look, one_head
+from measureformer.lens.figures import DRAWN, figures
 from measureformer.lens.text import read_text
 
 TEXT = " ".join(f"w{i % 37}" for i in range(40))
@@ -203,7 +204,7 @@ def test_a_table_is_diagnosed_too() -> None:
     assert json.loads(found.to_json())["architecture"] == "TabPFN"
 
 
-def test_the_command_writes_a_report(tmp_path: Path) -> None:
+def test_the_command_writes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where, text = folder(tmp_path, "gpt2"), tmp_path / "text.txt"
     text.write_text(TEXT)
     arguments = ["lens", str(where), "--text", str(text), "--tokens", "20", "--quick", "--out", str(tmp_path / "out")]
@@ -219,6 +220,7 @@ def test_the_command_writes_a_report(tmp_path: Path) -> None:
     assert len(numbers) == 1
     assert len(numbers[0]["layers"]) == 2
     # the same command against another text, as JSON: the first model's layers are taken from the folder
+    monkeypatch.setattr("measureformer.lens.figures.DRAWN", {"rank": DRAWN["rank"], "first": DRAWN["first"]})
     other = tmp_path / "other.txt"
     other.write_text(" ".join(reversed(TEXT.split())))
     result = CliRunner().invoke(app, [*arguments, "--against", str(other), "--json"])

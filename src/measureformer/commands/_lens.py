@@ -39,11 +39,12 @@ def run_lens(request: Request) -> tuple[list[Diagnosis], Path]:
     # the numbers first: the page is made from them, and nothing unfinished is ever shown
     write_atomically(request.out / "lens.json", ("[" + ",".join(one.to_json() for one in found) + "]").encode())
     names = " against ".join(f"{one.architecture} {one.model}" for one in found)
-    facts = [
-        f"{one.model}: {one.depth} layers, dimension {one.dim}, {one.head_count} heads, "
-        f"{'causal, ' if one.causal else ''}on {one.tokens} tokens; {one.seconds:.0f} s. " + " ".join(one.sentences())
-        for one in found
-    ]
+    facts: list[str] = []
+    for one in found:
+        mask = "causal, " if one.causal else ""
+        sizes = f"{one.depth} layers, dimension {one.dim}, {one.head_count} heads"
+        facts.append(f"{one.model}: {sizes}, {mask}on {one.tokens} tokens; {one.seconds:.0f} s.")
+        facts += one.sentences()
     parts = [Part(f"{one.model}, layer by layer", *table(one)) for one in found]
     page = write_lens_report(request.out, title=f"Lens on {names}", facts=facts, figures=figures(*found), parts=parts)
     return found, page

@@ -18,7 +18,7 @@ class Config:
 
 
 def _brackets(config: Config, shrunk: float) -> list[tuple[float, float, float]]:
-    """Layer, local constant, and the certificate for the cloud times `shrunk`; for attention and its heads."""
+    """Place on the axis of layers, local constant, certificate of the cloud times `shrunk`; attention and heads."""
     from measureformer.lens.columns import one_head
     from measureformer.regularity import local_lipschitz
 
@@ -28,10 +28,11 @@ def _brackets(config: Config, shrunk: float) -> list[tuple[float, float, float]]
         if step.index % config.every:
             continue
         seen, heads = step.seen, step.block.heads
-        for G in (heads, *(one_head(heads, h) for h in range(reader.anatomy.heads))):
+        for h, G in enumerate((heads, *(one_head(heads, h) for h in range(reader.anatomy.heads)))):
             constant = local_lipschitz(G, seen, tol=1e-3)
             bound = constant if shrunk == 1 else local_lipschitz(G, seen.with_points(shrunk * seen.points), tol=0.1)
-            found.append((step.index + 1.0, constant.lower, bound.upper))
+            # heads of a layer stand side by side, attention as a whole before them
+            found.append((step.index + 0.7 + 0.6 * h / reader.anatomy.heads, constant.lower, bound.upper))
     return found
 
 
@@ -52,7 +53,7 @@ def _run(key: Any, config: Config) -> Outcome:
             Series("certified", layers, tuple(upper for _, _, upper in found), "points"),
         ),
         yscale="log",
-        caption=f"{config.tokens} tokens; in each layer the attention as a whole, and its twelve heads.",
+        caption=f"{config.tokens} tokens; in each layer the attention as a whole, and then its twelve heads.",
     )
     return _outcome(found, figure)
 

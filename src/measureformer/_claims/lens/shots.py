@@ -92,23 +92,28 @@ def _outcome(seed: int, config: Config, kinds: tuple[str, str], figure: Figure |
 def _run(key: Any, config: Config) -> Outcome:
     seed = int(generator(key).integers(1 << 31))
     shots = [max(1, config.most >> i) for i in reversed(range(config.sizes))]
-    x = tuple(map(float, shots))
-    series = [
-        Series(
-            f"{task.name}, {kind} labels",
-            x,
-            tuple(float(np.mean(_right(seed, task, kind, k, config.trials))) for k in shots),
-            "line" if len(shots) > 1 else "points",
-        )
+    share = {
+        (task.name, kind): tuple(float(np.mean(_right(seed, task, kind, k, config.trials))) for k in shots)
         for task in TASKS[: config.tasks]
         for kind in KINDS
+    }
+    series = [
+        Series(f"{name}, {kind} labels", tuple(map(float, shots)), values, "line")
+        for (name, kind), values in share.items()
     ]
+    if config.sizes == 1:
+        names = [task.name for task in TASKS[: config.tasks]]
+        series = [
+            Series(name, (0.0, 1.0, 2.0), tuple(share[name, kind][0] for kind in KINDS), "bars") for name in names
+        ]
     figure = Figure(
         "Retrieval or learning?",
-        "examples in the prompt",
+        "labels in the prompt" if config.sizes == 1 else "examples in the prompt",
         "share of right answers",
         tuple(series),
-        caption=f"SmolLM2-135M, {config.trials} prompts each. Chance is 1/6 for colours and 1/7 for sums.",
+        xticks=KINDS if config.sizes == 1 else (),
+        caption=f"SmolLM2-135M, {config.trials} prompts each, with up to {config.most} examples. Chance is 1/6 for "
+        "colours and 1/7 for sums.",
     )
     return _outcome(seed, config, ("true", "renamed"), figure)
 
