@@ -31,7 +31,7 @@ def _laws(key: Any, config: Config, reading: Reading) -> MeasureLaws:
     model = learned(key, learner).model if reading == "measure" or config.both else start(key, learner)
     k = (config.points - 1) // 2
     most = 2**config.doublings * k if reading == "measure" else 2 * k
-    return laws_on(model, prompts(jax.random.fold_in(key, 5), learner, config.prompts, most + 1), task(config.dim), k)
+    return laws_on(model, prompts(jax.random.fold_in(key, 5), learner, config.prompts, most + 1), task(learner), k)
 
 
 def _checks(laws: MeasureLaws) -> tuple[Check, ...]:
