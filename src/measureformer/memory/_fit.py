@@ -107,7 +107,8 @@ def fit_retrieval(
             do="Use a smaller rate, or rescale the patterns.",
             last=None,
         )
-    return RetrievalFit(Attention.head(*run.weights, np.eye(d, dtype=dtype)), mu, run.losses)
+    Q, K = run.weights
+    return RetrievalFit(Attention.head(Q, K, np.eye(d, dtype=dtype)), mu, run.losses)
 
 
 class _Loss(eqx.Module):
