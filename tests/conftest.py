@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -15,6 +16,7 @@ from jaxtyping import install_import_hook
 
 _HERE = Path(__file__).parent
 _SLOWEST = 10
+_MAPS = 25_000
 # the other chapters have many small programs to compile, or processes to start: `make quick` leaves them out
 _QUICK_CHAPTERS = {"attention", "cli", "package", "report", "result", "tools"}
 
@@ -55,6 +57,15 @@ def optimised() -> Iterator[None]:
     yield
     jax.config.update("jax_disable_most_optimizations", True)
     jax.clear_caches()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def room_for_programs() -> Iterator[None]:
+    """Each program takes a few memory maps, of which Linux gives a process 65 530: too many of them end it."""
+    yield
+    maps, jax = Path("/proc/self/maps"), sys.modules.get("jax")
+    if jax is not None and maps.exists() and maps.read_bytes().count(b"\n") > _MAPS:
+        jax.clear_caches()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 
 from measureformer.numerics.arrays import on_device
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def generator(key: Any) -> np.random.Generator:

@@ -148,7 +148,8 @@ def _model(tensors: dict[str, np.ndarray], a: Architecture, vocabulary: int, con
         if name not in tensors or tensors[name].shape != leaf.shape:
             found = f"of shape {tensors[name].shape}" if name in tensors else "missing"
             raise damaged(file, f"has {name} {found}, where config.json says {leaf.shape}")
-    get = lambda name: tensors[f"transformer.{name}"]  # noqa: E731
+    # half precision is for the disk
+    get = lambda name: np.asarray(tensors[f"transformer.{name}"], np.float32)  # noqa: E731
     each = lambda name: np.stack([get(f"h.{layer}.{name}") for layer in range(a.layers)])  # noqa: E731
     fields = {field: each(name) for field, name in _BLOCK.items()}
     fields |= {
