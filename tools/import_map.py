@@ -1,7 +1,7 @@
 """Rule: `docs/imports.md` and its picture show the imports that the code has, and these have no circle.
 
-`python tools/import_map.py --write` makes both again. A row of the picture is a line of `ORDER` in `import_direction.py`;
-an arrow that follows from others is left out of the picture, and is in the table.
+`python tools/import_map.py --write` makes both again. A row of the picture is a line of `ORDER` in
+`import_direction.py`; an arrow that follows from others is left out of the picture, and is in the table.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ PAGE, PICTURE = Path("docs") / "imports.md", Path("docs") / "figures" / "imports
 HEAD = """\
 # Import map
 
-Which part of the package uses which. Imports point down only: a part may use what stands below it and nothing beside or above it, so that
-each can be read, tested and replaced without those above. The picture and the table are made from the code by
-`python tools/import_map.py --write`, and `make check` compares them with it. Arrows that follow from others are left out.
+Which part of the package uses which. Imports point down only: a part may use what stands below it and nothing beside or
+above it, so that each can be read, tested and replaced without those above. The picture and the table are made from the
+code by `python tools/import_map.py --write`, and `make check` compares them with it. Arrows that follow from others are
+left out.
 
-![The parts of the package in rows, from errors at the bottom to the command line at the top, with arrows that all point down.](figures/imports.svg)
+![The parts of the package in rows, errors below and the command line above; arrows point down.](figures/imports.svg)
 
 | part | what it is | uses |
 |---|---|---|

@@ -1,7 +1,7 @@
 """Rule: `docs/reading_map.md` is what the code says: theorem → function → claim → test. `--write` makes it again.
 
-A theorem is a docstring with a line `Ref  key, place`; a claim names its own `reference`. A claim or a test belongs to a
-function if its file uses the function's name. A statement that neither a claim nor a test uses is a violation.
+A theorem is a docstring with a line `Ref  key, place`; a claim names its own `reference`. A claim or a test belongs to
+a function if its file uses the function's name. A public statement that neither of them uses is a violation.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ PAGE = Path("docs") / "reading_map.md"
 HEAD = """\
 # Reading map
 
-From a statement in the literature to the function that computes it, the claim that checks it against a control, and the tests. The table is
-made from the code by `python tools/reading_map.py --write`, and `make check` compares the two: functions are those whose docstring has a line
-`Ref`, claims and tests are those whose file uses the function. Keys are those of the [references](references.md).
+From a statement in the literature to the function that computes it, the claim that checks it against a control, and the
+tests. The tables are made from the code by `python tools/reading_map.py --write`, and `make check` compares them with
+it: functions are those whose docstring has a line `Ref`, claims and tests are those whose file uses the function. Keys
+are those of the [references](references.md).
 """
 
 
@@ -162,7 +163,7 @@ def _claims(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _used(path: Path, theorems: set[Theorem], public: dict[tuple[str, str], str]) -> list[Theorem]:
-    """The theorems whose names a file imports or spells out; a method, if the file uses its folder and says `.method`."""
+    """The theorems that a file imports or spells out; a method, if the file uses its folder and says `.method`."""
     tree = parse(path)
     homes_of = {name: home for (home, name), called in public.items() if called == f"mf.{name}"}
     known = {PACKAGE: PACKAGE, "mf": PACKAGE} | _aliases(tree)
