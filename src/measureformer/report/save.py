@@ -26,7 +26,7 @@ def save_figure(figure: Figure, path: str | PathLike[str]) -> Path:
     ...
     measureformer.errors.OptionError: got a path that ends in '.txt'; need one that ends in .svg or .pdf. Rename it.
     """
-    if not isinstance(figure, Figure):
+    if not isinstance(figure, Figure):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DtypeError(
             got=f"a {type(figure).__name__}", need="an mf.Figure", do="Make one from its title, labels and mf.Series."
         )
