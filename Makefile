@@ -10,7 +10,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := atlas
-.PHONY: atlas help test quick check bench parity lens-data docs pin clean setup
+.PHONY: atlas help test quick check bench parity lens-data docs figures pin clean setup
 
 atlas: setup ## check every claim and write atlas/index.html; ARGS="--only NAME" for some
 	@.venv/bin/measureformer atlas $(ARGS)
@@ -66,6 +66,11 @@ docs: setup ## build the documentation into site/
 	@said=$$($(PY) -m mkdocs build --strict 2>&1) || { echo "$$said"; exit 1; }
 	@echo site/index.html
 
+figures: setup ## draw the figures of the documentation again, and the maps that are made from the code
+	@$(PY) tools/_figures.py $(ARGS)
+	@$(PY) tools/reading_map.py --write
+	@$(PY) tools/import_map.py --write
+
 pin: setup ## look up current versions and rewrite constraints.txt
 	@$(PY) tools/pin.py --write
 
@@ -73,5 +78,5 @@ clean: ## remove all that make has made: .venv, atlas/, site/, lens-data/, cache
 	@rm -rf .venv atlas site dist lens-data .pytest_cache .ruff_cache .hypothesis .benchmarks
 	@find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-setup:
+setup: ## set up .venv and nothing else
 	@sh tools/venv.sh dev

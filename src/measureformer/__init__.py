@@ -91,6 +91,7 @@ _HOMES = {
     "_claims": ["Claim", "check", "claims"],
     "result": ["Check", "Figure", "Outcome", "Result", "Series"],
     "refs": ["cite"],
+    "report": ["save_figure"],
     "errors": ["MeasureformerError"],
 }
 _NAMESPACES = (
@@ -168,6 +169,7 @@ if TYPE_CHECKING:
     from measureformer.measures import subset_sum_gap as subset_sum_gap
     from measureformer.refs import cite as cite
     from measureformer.regularity import local_lipschitz as local_lipschitz
+    from measureformer.report import save_figure as save_figure
     from measureformer.result import Check as Check
     from measureformer.result import Figure as Figure
     from measureformer.result import Outcome as Outcome

@@ -77,6 +77,7 @@ class Series:
     """One curve, cloud, set of bars or band of a figure; `y2` is the other edge of a band.
 
     Dashed curves are drawn in black, for what theory predicts; a band takes the colour of the series before it.
+    Numbers may come as any sequence, NumPy and JAX arrays included; not-a-number interrupts a curve.
 
     >>> Series("measured", x=(10.0, 100.0), y=(0.3, 0.1), style="points").y
     (0.3, 0.1)
@@ -89,12 +90,27 @@ class Series:
     y2: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("x", "y", "y2"):
+            # a result holds plain numbers only: arrays would be neither JSON nor comparable
+            object.__setattr__(self, name, _numbers(getattr(self, name), self.label))
         if len(self.x) != len(self.y) or len(self.y2) != (len(self.y) if self.style == "band" else 0):
             raise ResultFormatError(
                 got=f"{len(self.x)} x, {len(self.y)} y and {len(self.y2)} y2 in the series {self.label[:60]!r}",
                 need="as many x as y, and as many y2 for a band but none otherwise",
                 do="Give arrays of the same length.",
             )
+
+
+def _numbers(values: Any, label: str) -> tuple[float, ...]:
+    try:
+        # entry by entry, an array of JAX is slow to read
+        return tuple(map(float, values.tolist() if hasattr(values, "tolist") else values))
+    except (TypeError, ValueError):
+        raise ResultFormatError(
+            got=f"entries that are no numbers in the series {label[:60]!r}",
+            need="one number for each point",
+            do="Give arrays with one axis.",
+        ) from None
 
 
 @dataclass(frozen=True)

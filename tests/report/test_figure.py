@@ -6,13 +6,18 @@ import math
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.text import Text
 
+import measureformer as mf
+from measureformer.errors import DtypeError, OptionError, ResultFormatError
 from measureformer.report.figure import INK, PALETTE, draw, to_pdf, to_svg
 from measureformer.result import Figure, Series
 from planting import a_result
@@ -196,3 +201,26 @@ def test_figure_without_series_is_drawn() -> None:
 def test_clouds_of_many_points_stay_small() -> None:
     many = tuple(math.sin(i) for i in range(20_000))
     assert len(to_svg(draw(plain(series=(Series("cloud", many, many[::-1], "points"),))))) < 1_000_000
+
+
+class TestOwnFigures:
+    FIGURE = Figure("A wave", "t", "height", (Series("sine", np.linspace(0, 1, 9), jnp.linspace(0, 1, 9)),))
+
+    def test_arrays_become_plain_numbers(self) -> None:
+        series = self.FIGURE.series[0]
+        assert series.x == tuple(np.linspace(0, 1, 9).tolist())
+        assert all(type(number) is float for number in (*series.x, *series.y))
+
+    @pytest.mark.parametrize(("ending", "first"), [("svg", b"<?xml"), ("PDF", b"%PDF")])
+    def test_the_ending_chooses_the_format(self, tmp_path: Path, ending: str, first: bytes) -> None:
+        path = mf.save_figure(self.FIGURE, tmp_path / f"wave.{ending}")
+        assert path.read_bytes().startswith(first)
+
+    def test_bad_input_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(OptionError, match=r"\.png.*need one that ends in \.svg or \.pdf"):
+            mf.save_figure(self.FIGURE, tmp_path / "wave.png")
+        with pytest.raises(DtypeError, match=r"need an mf\.Figure"):
+            mf.save_figure({"title": "wave"}, tmp_path / "wave.svg")  # type: ignore[arg-type]
+        with pytest.raises(ResultFormatError, match="one axis"):
+            Series("table", np.zeros((2, 2)), np.zeros(2))
+        assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,7 @@ from measureformer.report.figure import draw, to_pdf, to_svg
 from measureformer.report.html import page
 from measureformer.report.lens import Part as Part
 from measureformer.report.lens import write_lens_report as write_lens_report
+from measureformer.report.save import save_figure as save_figure
 from measureformer.result import Result
 
 PAGE = "index.html"
