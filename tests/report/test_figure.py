@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.text import Text
 
-from measureformer.report.figure import INK, PALETTE, draw, to_pdf, to_svg
+from measureformer.report.figure import draw, to_pdf, to_svg
+from measureformer.report.language import CONTROL, INK, PALETTE
 from measureformer.result import Figure, Series
 from planting import a_result
 
@@ -111,9 +112,22 @@ def test_words_stay_inside_the_page() -> None:
 
 def test_colours_tell_series_apart_and_dashes_are_ink() -> None:
     x, y = (0.0, 1.0), (1.0, 2.0)
-    series = (*(Series(str(i), x, y) for i in range(3)), Series("theory", x, y, "dashed"))
+    series = (*(Series(str(i), x, y) for i in range(3)), Series("law", x, y, "dashed"), Series("control: no", x, y))
     lines = draw(plain(series=series)).axes[0].get_lines()
-    assert [line.get_color() for line in lines] == [*PALETTE[:3], INK[0]]
+    assert [line.get_color() for line in lines] == [*PALETTE[:3], INK[0], CONTROL[0]]
+    # without colours, too
+    assert len({line.get_marker() for line in lines[:3]}) == 3
+    assert [line.get_linestyle() for line in lines] == ["-", "-", "-", "--", "--"]
+    assert lines[3].get_marker() == "None"
+
+
+def test_bars_without_colours_are_told_apart_by_hatches() -> None:
+    x = (0.0, 1.0)
+    figure = plain(series=(Series("a", x, x, "bars"), Series("b", x, x, "bars"), Series("control: c", x, x, "bars")))
+    hatches = [bar.get_hatch() or "" for bar in draw(figure).axes[0].patches]
+    assert len(set(hatches)) == 3
+    (alone, _) = draw(plain(series=(Series("b", x, x, "bars"),))).axes[0].patches
+    assert not alone.get_hatch()
 
 
 def test_band_has_the_colour_of_the_curve_before_it() -> None:
