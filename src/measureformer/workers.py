@@ -6,10 +6,12 @@ cluster its points go to the other workers, and on one machine they are reported
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import signal
 import warnings
 from collections.abc import Callable, Generator, Sequence
+from concurrent import futures
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -137,6 +139,7 @@ def _on_cluster(
     function: Callable[[S], T], items: Sequence[S], scheduler: str
 ) -> Generator[tuple[int, T | Lost], None, None]:
     joblib = cast(Any, importlib.import_module("joblib"))
+    _require_sendable(function, items)
     client = connect(scheduler)
     try:
         jobs = [joblib.delayed(_numbered)(function, i, item) for i, item in enumerate(items)]
@@ -147,12 +150,31 @@ def _on_cluster(
         values = cast(Generator[tuple[int, T | Lost], None, None], parallel(jobs))
         try:
             yield from values
+        except (futures.CancelledError, asyncio.CancelledError):
+            raise SchedulerError(
+                got=f"the scheduler {scheduler!r}, which is gone",
+                need="a scheduler that lives until the end",
+                do="Start it again: what was finished is kept where results are saved.",
+            ) from None
         finally:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 values.close()
     finally:
         client.close(timeout=PATIENCE)
+
+
+def _require_sendable(function: Callable[[Any], Any], items: Sequence[Any]) -> None:
+    """What cannot be sent would be waited for for ever: joblib's Dask backend sends in the background."""
+    cloudpickle = cast(Any, importlib.import_module("joblib.externals.cloudpickle"))
+    try:
+        cloudpickle.dumps((function, list(items)))
+    except Exception as error:  # whatever an object raises when it is taken apart
+        raise OptionError(
+            got=f"a function, or points, that cannot be sent to workers ({type(error).__name__}: {str(error)[:100]})",
+            need="numbers, texts, NumPy arrays and functions of them",
+            do="Open files and make keys inside the function.",
+        ) from None
 
 
 def connect(scheduler: str) -> Any:

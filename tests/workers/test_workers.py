@@ -182,6 +182,9 @@ def _sweeps_on(made: Cluster) -> None:
         for where in (None, workers)
     ]
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+    with pytest.raises(OptionError, match="cannot be sent"):
+        mf.sweep(lambda x, door=socket.socket(): x, [1], workers=workers)
     # a point that kills every worker is lost; the run ends, and says so
+    made.workers.append(made.add_worker())
     with pytest.raises(WorkerLost, match="point 0"):
         mf.sweep(lambda x: os.kill(os.getpid(), signal.SIGKILL), [0], workers=workers)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from measureformer.report.frame import verdict
 from measureformer.report.markup import Markup, join, tag
+from measureformer.report.prose import prose
 from measureformer.report.view import SAID, Shown, View
 from measureformer.report.words import interval, measured, number, one_line
 from measureformer.result import Check, Figure, Outcome, Result
@@ -17,10 +18,10 @@ def card(view: View, claim: Shown, figure: bytes | None) -> Markup:
     note, result = claim.note, claim.result
     return tag(
         "article",
-        tag("div", tag("h3", one_line(note.title)), verdict(claim.css, SAID[claim.kind]), class_="head"),
+        tag("div", tag("h3", prose(note.title)), verdict(claim.css, SAID[claim.kind]), class_="head"),
         tag("p", tag("a", claim.name, href=f"#{claim.name}", aria_label=f"Link to {claim.name}"), class_="name"),
-        *([tag("p", one_line(note.summary), class_="summary")] if note.summary else []),
-        *([tag("p", note.statement, class_="statement")] if note.statement else []),
+        *([tag("p", prose(note.summary), class_="summary")] if note.summary else []),
+        *([tag("p", prose(note.statement, lines=True), class_="statement")] if note.statement else []),
         _hypotheses(note.hypotheses),
         *([] if result else [_absent(claim)]),
         *([_computed(result), _checks(result)] if result else []),
@@ -45,7 +46,7 @@ def _absent(claim: Shown) -> Markup:
 def _hypotheses(hypotheses: Sequence[str]) -> Markup:
     if not hypotheses:
         return Markup()
-    items = (tag("li", one_line(hypothesis)) for hypothesis in hypotheses)
+    items = (tag("li", prose(hypothesis)) for hypothesis in hypotheses)
     return join(tag("p", "Hypotheses", class_="label"), tag("ul", *items, class_="hypotheses"))
 
 
@@ -62,7 +63,7 @@ def _checks(result: Result) -> Markup:
         "table",
         tag("thead", tag("tr", *heads)),
         _group(result.run, f"The claim {said[result.run.verdict].replace('is rejected', 'is violated')}", ""),
-        _group(result.control, f"The control {said[result.control.verdict]}", one_line(result.control_statement)),
+        _group(result.control, f"The control {said[result.control.verdict]}", prose(result.control_statement)),
     )
     return tag("div", table, class_="scroll", tabindex="0", role="group", aria_label="Checks")
 
@@ -75,7 +76,7 @@ def _group(outcome: Outcome, said: str, about: str) -> Markup:
 
 def _row(check: Check) -> Markup:
     numbers = (measured(check), interval(check), number(check.margin))
-    return tag("tr", tag("td", one_line(check.name)), *(tag("td", shown, class_="number") for shown in numbers))
+    return tag("tr", tag("td", prose(check.name)), *(tag("td", shown, class_="number") for shown in numbers))
 
 
 def _figure(result: Result, svg: bytes) -> Markup:
@@ -87,7 +88,7 @@ def _figure(result: Result, svg: bytes) -> Markup:
         "figure",
         # an image can neither run nor fetch anything, whatever its SVG holds
         tag("img", src=f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}", alt=described(data)),
-        tag("figcaption", f"{one_line(data.caption)} ", tag("span", join(*links, by=" "), class_="export")),
+        tag("figcaption", join(prose(data.caption), " "), tag("span", join(*links, by=" "), class_="export")),
     )
 
 
@@ -104,14 +105,14 @@ def _ends(y: Sequence[float]) -> str:
 def _open(claim: Shown) -> Markup:
     if not claim.note.open:
         return Markup()
-    return tag("p", tag("span", "What remains open ", class_="label"), one_line(claim.note.open), class_="open")
+    return tag("p", tag("span", "What remains open ", class_="label"), prose(claim.note.open), class_="open")
 
 
 def _links(view: View, claim: Shown) -> Markup:
     parts: list[Markup] = []
     for words, others in (("Builds on", view.builds_on(claim)), ("Used by", view.used_by[claim.name])):
         if others:
-            links = (tag("a", one_line(other.note.title), href=other.place) for other in others)
+            links = (tag("a", prose(other.note.title), href=other.place) for other in others)
             parts.append(tag("p", tag("span", f"{words} ", class_="label"), join(*links, by=" · ")))
     return tag("div", *parts, class_="links") if parts else Markup()
 

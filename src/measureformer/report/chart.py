@@ -49,8 +49,8 @@ def chapter_map(view: View, page: Page) -> Markup:
     edges = [
         edge for edge in sorted(edges, key=lambda e: (order.index(e[0]), order.index(e[1]))) if _forward(edge, order)
     ]
-    lines = {name: _wrapped(claim.note.title, 25) for name, claim in claims.items()}
-    sizes = {name: (190.0, 14 + _LINE * len(lines[name])) for name in order}
+    lines = {name: _wrapped(claim.note.title, 24) for name, claim in claims.items()}
+    sizes = {name: (204.0, 14 + _LINE * len(lines[name])) for name in order}
     drawing = layered(sizes, edges, Room(most=4, gap=18.0))
     boxes = (_claim_box(claims[name], lines[name], box, name in inside) for name, box in drawing.boxes.items())
     words = f"Map of the chapter: {len(inside)} claims, and {len(near)} of other chapters that they build on."
@@ -76,6 +76,8 @@ def _svg(drawing: Drawing, words: str, *boxes: Markup) -> Markup:
         role="group",
         aria_label=words,
         width=width,
+        # narrow windows scroll a large map instead of making it too small to be read
+        class_="wide" if drawing.width > 600 else None,
     )
 
 
@@ -98,11 +100,16 @@ def _head(x: float, y: float) -> str:
 
 def _height(page: Page) -> float:
     marks = -(-len(page.claims) // _PER_ROW)
-    return 20 + _LINE * len(_wrapped(page.chapter.title, 30)) + _LINE + _MARK * marks + 6
+    return 20 + _LINE * len(_wrapped(_short(page), 26)) + _LINE + _MARK * marks + 6
+
+
+def _short(page: Page) -> str:
+    """The title up to its colon: the rest is read on the page."""
+    return page.chapter.title.partition(":")[0]
 
 
 def _chapter_box(page: Page, box: Box) -> Markup:
-    lines = _wrapped(page.chapter.title, 30)
+    lines = _wrapped(_short(page), 26)
     failing = len(page.claims) - page.count("holds")
     said = f"{page.count('holds')} of {len(page.claims)} hold"
     top = box.y + 22

@@ -14,7 +14,7 @@ from importlib import metadata, resources
 from pathlib import Path
 
 from measureformer.files import claim_file, write_atomically
-from measureformer.report.figure import draw, to_pdf, to_svg
+from measureformer.report.figure import draw, settle, to_pdf, to_svg
 from measureformer.report.tables import checks_csv, figure_csv
 from measureformer.result import Figure, Result
 from measureformer.workers import Workers
@@ -59,7 +59,7 @@ def _write_changed(path: Path, data: bytes) -> None:
 
 
 def _drawn(figure: Figure) -> tuple[bytes, bytes]:
-    drawing = draw(figure)
+    drawing = settle(draw(figure))
     return to_svg(drawing) + _stamp(figure), to_pdf(drawing)
 
 

@@ -77,6 +77,8 @@ _STYLE: dict[str, Any] = {
     "svg.hashsalt": "measureformer",
     "pdf.fonttype": 42,
     "savefig.dpi": 200,
+    # that of SVG and PDF: what was measured for the layout serves them
+    "figure.dpi": 72,
     "text.usetex": False,
 }
 
@@ -271,7 +273,19 @@ def _write_legend(drawing: Any, handles: list[Any], labels: list[str]) -> int:
         text.set_parse_math(False)
         text.set_text(name)
         text.set_linespacing(_LEADING)
+    for handle in legend.legend_handles:
+        # markers of large clouds are dots, which nobody could tell apart
+        if handle is not None and hasattr(handle, "set_markersize"):
+            handle.set_markersize(max(handle.get_markersize(), 4.5))
     return math.ceil(len(names) / columns) * (1 + max(name.count("\n") for name in names))
+
+
+def settle(drawing: Any) -> Any:
+    """The same drawing with its layout computed once, for all the formats that it is then saved in."""
+    with style():
+        drawing.draw_without_rendering()
+        drawing.set_layout_engine("none")
+    return drawing
 
 
 def to_svg(drawing: Any) -> bytes:

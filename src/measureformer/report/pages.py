@@ -10,7 +10,8 @@ from measureformer.report.card import card
 from measureformer.report.chart import chapter_map, overview
 from measureformer.report.frame import HOME, chapters_nav, document, verdict
 from measureformer.report.markup import Markup, join, tag
-from measureformer.report.view import KINDS, SAID, Page, Shown, View
+from measureformer.report.prose import prose
+from measureformer.report.view import KINDS, SAID, Kind, Page, Shown, View
 from measureformer.report.words import number, one_line
 
 _LANGUAGE = (
@@ -48,7 +49,7 @@ def chapter_page(view: View, index: int, figures: Mapping[str, bytes]) -> str:
     parts = [
         tag("h1", title),
         _line_of_verdicts(page.claims),
-        *(tag("p", paragraph, class_="introduction") for paragraph in page.chapter.introduction),
+        *(tag("p", prose(paragraph), class_="introduction") for paragraph in page.chapter.introduction),
         tag("h2", "What builds on what"),
         tag("div", chapter_map(view, page), class_="map scroll", tabindex="0", role="region", aria_label="Map"),
         tag("h2", "Claims"),
@@ -73,10 +74,14 @@ def _lead(view: View) -> str:
 def _tally(view: View) -> Markup:
     claims = view.claims.values()
     counts = {kind: sum(claim.kind == kind for claim in claims) for kind in KINDS}
-    words = {kind: "hold" if kind == "holds" and counts[kind] != 1 else SAID[kind] for kind in KINDS}
+    words = {kind: _plural(kind, counts[kind]) for kind in KINDS}
     shown = [kind for kind in KINDS if counts[kind] or kind == "holds"]
     items = (tag("li", tag("b", str(counts[kind])), words[kind], class_=kind.replace(" ", "-")) for kind in shown)
     return tag("ul", *items, class_="tally")
+
+
+def _plural(kind: Kind, count: int) -> str:
+    return "hold" if kind == "holds" and count != 1 else SAID[kind]
 
 
 def _troubled(view: View) -> Markup:
@@ -103,13 +108,15 @@ def _troubled(view: View) -> Markup:
 
 
 def _link(claim: Shown) -> Markup:
-    return tag("a", one_line(claim.note.title), href=claim.place)
+    return tag("a", prose(claim.note.title), href=claim.place)
 
 
 def _line_of_verdicts(claims: Iterable[Shown]) -> Markup:
     listed = list(claims)
     counts = {kind: sum(claim.kind == kind for claim in listed) for kind in KINDS}
-    parts = (verdict(kind.replace(" ", "-"), f"{count} {SAID[kind]}") for kind, count in counts.items() if count)
+    parts = (
+        verdict(kind.replace(" ", "-"), f"{count} {_plural(kind, count)}") for kind, count in counts.items() if count
+    )
     return tag("p", join(*parts, by=" "), class_="verdicts")
 
 
@@ -139,7 +146,7 @@ def _contents(page: Page) -> Markup:
     return tag(
         "section",
         tag("h3", tag("a", one_line(page.chapter.title), href=page.file)),
-        *(tag("p", paragraph) for paragraph in first),
+        *(tag("p", prose(paragraph)) for paragraph in first),
         tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows)),
         class_="contents",
     )
