@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -183,7 +184,7 @@ def _sweeps_on(made: Cluster) -> None:
     ]
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
     with pytest.raises(OptionError, match="cannot be sent"):
-        mf.sweep(lambda x, door=socket.socket(): x, [1], workers=workers)
+        mf.sweep(abs, [threading.Lock()], workers=workers)  # type: ignore[list-item]
     # a point that kills every worker is lost; the run ends, and says so
     made.workers.append(made.add_worker())
     with pytest.raises(WorkerLost, match="point 0"):
