@@ -51,7 +51,7 @@ class Workers:
     def __post_init__(self) -> None:
         if type(self.jobs) is not int or self.jobs < 1:
             raise OptionError(got=f"{self.jobs!r} jobs", need="at least one", do="Leave jobs out for one.")
-        if self.scheduler is not None and (not isinstance(self.scheduler, str) or not self.scheduler.strip()):
+        if self.scheduler is not None and (type(self.scheduler) is not str or not self.scheduler.strip()):
             raise OptionError(
                 got=f"the scheduler {self.scheduler!r}",
                 need="an address such as tcp://10.0.0.1:8786",
@@ -139,8 +139,9 @@ def _on_cluster(
     function: Callable[[S], T], items: Sequence[S], scheduler: str
 ) -> Generator[tuple[int, T | Lost], None, None]:
     joblib = cast(Any, importlib.import_module("joblib"))
+    distributed = _dask()
     _require_sendable(function, items)
-    client = connect(scheduler)
+    client = _connect(distributed, scheduler)
     try:
         jobs = [joblib.delayed(_numbered)(function, i, item) for i, item in enumerate(items)]
         # all at once: the scheduler moves points between workers, also to those that join later
@@ -166,7 +167,7 @@ def _on_cluster(
 
 def _require_sendable(function: Callable[[Any], Any], items: Sequence[Any]) -> None:
     """What cannot be sent would be waited for for ever: joblib's Dask backend sends in the background."""
-    cloudpickle = cast(Any, importlib.import_module("joblib.externals.cloudpickle"))
+    cloudpickle = cast(Any, importlib.import_module("cloudpickle"))
     try:
         cloudpickle.dumps((function, list(items)))
     except Exception as error:  # whatever an object raises when it is taken apart
@@ -177,16 +178,19 @@ def _require_sendable(function: Callable[[Any], Any], items: Sequence[Any]) -> N
         ) from None
 
 
-def connect(scheduler: str) -> Any:
-    """A Dask client of the scheduler, which answers and has workers."""
+def _dask() -> Any:
     try:
-        distributed = cast(Any, importlib.import_module("distributed"))
+        return importlib.import_module("distributed")
     except ImportError as error:
         raise DependencyError(
             got=f"no Dask ({error})",
             need="the extra that brings it",
             do="Install it with: pip install 'measureformer[dask]'",
         ) from None
+
+
+def _connect(distributed: Any, scheduler: str) -> Any:
+    """A Dask client of the scheduler, which answers and has workers."""
     advice = (
         "Start one with `dask scheduler` and workers with `dask worker ADDRESS --nthreads 1`, and give its address."
     )
@@ -215,7 +219,7 @@ def _backend(client: Any) -> Any:
 
     class Backend(base):
         def submit(self, func: Any, callback: Any = None) -> Any:
-            future = super().submit(func, callback)
+            future: Any = base.submit(self, func, callback)
             ((_, (_, i, _), _),) = func.items
 
             def tell(done: Any) -> None:

@@ -99,8 +99,8 @@ class Cluster:
 
     def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "dask", *arguments]
-        log = (self.folder / f"{arguments[0]}.log").open("ab")
-        return subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+        with (self.folder / f"{arguments[0]}.log").open("ab") as log:
+            return subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
 
     def end(self) -> None:
         for process in (*self.workers, self.scheduler):
@@ -132,9 +132,9 @@ def test_a_cluster_that_loses_a_worker_loses_nothing(tmp_path: Path, monkeypatch
     here.mkdir()
     # each experiment says which process it is in; the first two wait until one of them has been killed
     body = f"""import os, time
-        (Path({str(here)!r}) / f"{{os.getpid()}}-{{time.time_ns()}}").touch()
-        while not (Path({str(here)!r}).parent / "killed").exists(): time.sleep(0.02)
-        {HOLDS}"""
+    (Path({str(here)!r}) / f"{{os.getpid()}}-{{time.time_ns()}}").touch()
+    while not (Path({str(here)!r}).parent / "killed").exists(): time.sleep(0.02)
+    {HOLDS}"""
     letters = "abcdef"
     files = {f"chapter/{letter}.py": claim_source(f"castin-2025-{letter}", body) for letter in letters}
     package = plant(tmp_path, monkeypatch, files)

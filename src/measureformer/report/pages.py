@@ -113,7 +113,7 @@ def _link(claim: Shown) -> Markup:
 
 def _line_of_verdicts(claims: Iterable[Shown]) -> Markup:
     listed = list(claims)
-    counts = {kind: sum(claim.kind == kind for claim in listed) for kind in KINDS}
+    counts: dict[Kind, int] = {kind: sum(claim.kind == kind for claim in listed) for kind in KINDS}
     parts = (
         verdict(kind.replace(" ", "-"), f"{count} {_plural(kind, count)}") for kind, count in counts.items() if count
     )
