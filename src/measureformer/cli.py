@@ -328,7 +328,7 @@ def _progress(total: int) -> Generator[Callable[[Event], None], None, None]:
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
     with Progress(*columns, console=Console(), transient=True) as bar:
-        task = bar.add_task("claims", total=total, left="")
+        task = bar.add_task("claims", total=total, left="time left unknown")
 
         def show(event: Event) -> None:
             bar.console.print(Text.from_ansi(_line(event)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import signal
@@ -112,14 +113,9 @@ class Cluster:
 def cluster(folder: Path) -> Iterator[Cluster]:
     made = Cluster(folder, os.pathsep.join([str(folder), *filter(None, sys.path)]))
     try:
-        # the scheduler is a process that has to load
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            try:
-                with socket.create_connection(("127.0.0.1", int(made.address.rpartition(":")[2])), timeout=1):
-                    break
-            except OSError:
-                time.sleep(0.1)
+        # processes that have to load, on a machine that may be busy
+        with importlib.import_module("distributed").Client(made.address, timeout=60, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=60)
         yield made
     finally:
         made.end()
