@@ -214,10 +214,16 @@ def _connect(distributed: Any, scheduler: str) -> Any:
 
 
 def _backend(client: Any) -> Any:
-    """joblib's Dask backend, with one thing mended: a point whose workers all died would be waited for for ever."""
+    """joblib's Dask backend with two things mended.
+
+    A point whose workers all died would be waited for for ever; and with a single worker everything would run here.
+    """
     base = cast(Any, importlib.import_module("joblib._dask")).DaskDistributedBackend
 
     class Backend(base):
+        def effective_n_jobs(self, n_jobs: int) -> int:
+            return max(2, base.effective_n_jobs(self, n_jobs))
+
         def submit(self, func: Any, callback: Any = None) -> Any:
             future: Any = base.submit(self, func, callback)
             ((_, (_, i, _), _),) = func.items

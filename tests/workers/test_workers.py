@@ -171,6 +171,8 @@ def _sweeps_on(made: Cluster) -> None:
     """The same cluster, which has one worker left, takes sweeps of any function, and phase diagrams."""
     workers = mf.Workers(scheduler=made.address)
     assert mf.sweep(lambda x: x * x, range(5), workers=workers) == [0, 1, 4, 9, 16]
+    # kills: a cluster of one worker that is left idle, while everything runs in this process
+    assert mf.sweep(lambda x: os.getpid(), [0], workers=workers) != [os.getpid()]
     with pytest.raises(ZeroDivisionError):
         mf.sweep(lambda x: 1 / x, [1, 0], workers=workers)
     few = mf.flows.Ensemble(n=4, dim=2, batches=8)
