@@ -73,8 +73,8 @@ class Survey:
 class Atlas:
     """Results, claims without one, and the survey that holds both.
 
-    >>> Atlas.of([]).to_json()[:50]
-    '{\\n "kind": "measureformer atlas",\\n "schema": 1,\\n "s'
+    >>> Atlas.of([]).to_json()[:34]
+    '{\\n "kind": "measureformer atlas",\\n'
     """
 
     survey: Survey

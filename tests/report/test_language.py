@@ -24,6 +24,8 @@ def series(label: str, style: Style = "line") -> Series:
         ("N^{-1/2}", "dashed", "theory"),
         ("sum of the error bounds", "line", "theory"),
         ("certified upper value", "line", "theory"),
+        ("mean, coordinate 1: equation", "line", "theory"),
+        ("order 1/n", "line", "theory"),
         ("unbounded", "line", "measured"),
         ("bound violated here", "points", "measured"),
         ("start", "points", "measure"),

@@ -48,7 +48,11 @@ HATCHES: dict[Role, tuple[str, ...]] = {
 }
 
 _CONTROL = re.compile(r"(^|: )control\b", re.IGNORECASE)
-_THEORY = re.compile(r"\b(bounds?|certificate|certified|equality|limit|claimed|tolerance|allowed|required)\b", re.I)
+_THEORY = re.compile(
+    r"\b(bounds?|certificate|certified|equality|equation|closed form|limit|claimed|tolerance|allowed|required)\b"
+    r"|^order ",
+    re.IGNORECASE,
+)
 _MEASURE = re.compile(r"^(start|tokens|particles|density|law)\b", re.IGNORECASE)
 
 
