@@ -100,7 +100,7 @@ def _head(x: float, y: float) -> str:
 
 def _height(page: Page) -> float:
     marks = -(-len(page.claims) // _PER_ROW)
-    return 20 + _LINE * len(_wrapped(_short(page), 26)) + _LINE + _MARK * marks + 6
+    return 20 + _LINE * len(_wrapped(_short(page), 24)) + _LINE + _MARK * marks + 6
 
 
 def _short(page: Page) -> str:
@@ -109,7 +109,7 @@ def _short(page: Page) -> str:
 
 
 def _chapter_box(page: Page, box: Box) -> Markup:
-    lines = _wrapped(_short(page), 26)
+    lines = _wrapped(_short(page), 24)
     failing = len(page.claims) - page.count("holds")
     said = f"{page.count('holds')} of {len(page.claims)} hold"
     top = box.y + 22
