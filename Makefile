@@ -12,8 +12,11 @@ export NO_MKDOCS_2_WARNING := 1
 .DEFAULT_GOAL := atlas
 .PHONY: atlas help test quick check bench parity lens-data docs figures pin clean setup
 
+# a process for each core, and eight at most: each takes about a gigabyte
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$(( n < 8 ? n : 8 )))
+
 atlas: setup ## check every claim and write atlas/index.html; ARGS="--only NAME" for some
-	@.venv/bin/measureformer atlas $(ARGS)
+	@.venv/bin/measureformer atlas --jobs $(JOBS) $(ARGS)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile

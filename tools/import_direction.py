@@ -16,6 +16,7 @@ PACKAGE = "measureformer"
 ORDER = (
     ("errors",),
     ("result", "refs", "files", "progress", "launcher"),
+    ("atlas", "workers"),
     ("numerics",),
     ("distributed", "training"),
     ("measures", "attention"),
@@ -32,7 +33,7 @@ ORDER = (
 )
 LEVEL = {folder: level for level, folders in enumerate(ORDER) for folder in folders}
 # the report must be reproducible from stored results alone
-ONLY = {"report": {"errors", "files", "refs", "result"}}
+ONLY = {"report": {"atlas", "errors", "files", "refs", "result", "workers"}}
 
 
 def rule(root: Path) -> Iterator[Violation]:

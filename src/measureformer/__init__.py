@@ -88,6 +88,7 @@ _HOMES = {
     "flows": ["flow", "gaussian_flow"],
     "structure": ["is_support_preserving", "is_transformer", "recover", "regular_derivative"],
     "distributed": ["join_workers"],
+    "workers": ["Workers", "sweep"],
     "_claims": ["Claim", "check", "claims"],
     "result": ["Check", "Figure", "Outcome", "Result", "Series"],
     "refs": ["cite"],
@@ -187,6 +188,8 @@ if TYPE_CHECKING:
     from measureformer.transport import transport_cost as transport_cost
     from measureformer.transport import wasserstein as wasserstein
     from measureformer.transport import wasserstein_bracket as wasserstein_bracket
+    from measureformer.workers import Workers as Workers
+    from measureformer.workers import sweep as sweep
 
 
 def __getattr__(name: str) -> Any:
