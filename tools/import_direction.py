@@ -26,8 +26,8 @@ ORDER = (
     ("text",),
     ("lens", "_claims"),
     ("report",),
-    ("commands",),
-    ("cli", "explore"),
+    ("commands", "explore"),
+    ("cli",),
 )
 LEVEL = {folder: level for level, folders in enumerate(ORDER) for folder in folders}
 # the report must be reproducible from stored results alone

@@ -43,6 +43,7 @@ What to type next:
   measureformer check NAME      check one of them, with its control, in seconds
   measureformer atlas --quick   check all of them and write atlas/index.html
   measureformer memory FOLDER   recall your own pictures from halves of them
+  measureformer explore         drag tokens, draw functions and digits, in the browser
   measureformer --help          everything else
 """
 
@@ -214,6 +215,31 @@ def memory(
     damage = Damage(mask, noise, seed)
     for line in run(paths, query or [], damage, generation=generation, beta=beta, size=size, out=out):
         typer.echo(_one_line(line))
+
+
+@app.command()
+def explore(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="An app; without one, a page of all.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at; the usual one is this machine only.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes any free one.")] = 2718,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
+    only_list: Annotated[bool, typer.Option("--list", help="Say what there is, and open nothing.")] = False,
+) -> None:
+    """Open apps in the browser: tokens as particles, Gaussian flows, compiled functions, memories, and more."""
+    from measureformer.explore.catalogue import catalogue
+    from measureformer.explore.server import HERE, serve
+
+    if only_list:
+        for entry in catalogue():
+            typer.echo(f"{entry.name:16}{entry.title}. {entry.about}")
+        return
+
+    def ready(address: str) -> None:
+        typer.echo(f"The explorer is at {address} until you press Ctrl-C.")
+        if host not in HERE:
+            typer.echo("Everybody who can reach this address can use it, and name folders of this machine.", err=True)
+
+    serve(name, host=host, port=port, ready=ready, browser=browser)
 
 
 @app.command()

@@ -1,0 +1,117 @@
+"""The lens on a model folder: where the tokens of a text go, layer by layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import measureformer as mf
+from measureformer.errors import DependencyError
+from measureformer.explore.drawing import series
+from measureformer.explore.points import curve
+from measureformer.result import Figure
+
+LONGEST = 200
+"""Tokens of a text that are looked at."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A model on a text: tokens after each layer, seen in the plane of their two largest directions."""
+
+    name: str
+    words: tuple[str, ...]
+    plane: np.ndarray
+    """(layers + 1, n, 2), all layers in one scale."""
+    rank: np.ndarray
+    """Effective rank of the cloud after each layer."""
+    cosine: np.ndarray
+    """Mean cosine of two tokens after each layer."""
+
+
+def space() -> Any:
+    """The namespace of the lens, or a refusal where this version of the package has none."""
+    try:
+        return mf.lens
+    except AttributeError:
+        raise DependencyError(
+            got="a measureformer without mf.lens", need="the lens", do="Install a newer version of measureformer."
+        ) from None
+
+
+def opened(folder: str) -> Any:
+    """The model in that folder; that of the package without one."""
+    return space().load(folder.strip() or None)
+
+
+def look(model: Any, text: str) -> Look:
+    """What the model does to the tokens of the text."""
+    numbers = model.tokens(text)[:LONGEST]
+    trace = model.trace(numbers)
+    clouds = np.stack([np.asarray(measure.points, float) for measure in trace.measures])
+    words = tuple(trace.words)
+    return Look(repr(model).strip("<>"), words, flat(clouds), *np.array([numbers_of(cloud) for cloud in clouds]).T)
+
+
+def flat(clouds: Any) -> np.ndarray:
+    """Clouds (t, n, d) in the plane: each centred and divided by its size, then seen along two directions of all.
+
+    >>> flat(np.random.default_rng(0).normal(size=(3, 5, 4))).shape
+    (3, 5, 2)
+    """
+    clouds = np.asarray(clouds, float)
+    centred = clouds - clouds.mean(axis=1, keepdims=True)
+    sizes = np.sqrt(np.mean(centred**2, axis=(1, 2), keepdims=True))
+    scaled = centred / np.where(sizes > 0, sizes, 1)
+    together = scaled.reshape(-1, clouds.shape[2])
+    directions = np.linalg.svd(together, full_matrices=False)[2][:2]
+    plane = scaled @ directions.T
+    plane = np.concatenate([plane, np.zeros((*plane.shape[:2], 2 - plane.shape[2]))], axis=2)
+    return plane / max(float(np.abs(plane).max()), 1e-12)
+
+
+def numbers_of(cloud: Any) -> tuple[float, float]:
+    """Effective rank (e to the entropy of the spectrum) of a cloud, and the mean cosine of two of its tokens.
+
+    >>> rank, cosine = numbers_of(np.eye(3))
+    >>> round(rank, 6), round(cosine, 6)
+    (2.0, 0.0)
+    """
+    cloud = np.asarray(cloud, float)
+    values = np.linalg.svd(cloud - cloud.mean(axis=0), compute_uv=False) ** 2
+    shares = values[values > 1e-12 * values.max(initial=1e-300)] / values.sum()
+    unit = cloud / np.maximum(np.linalg.norm(cloud, axis=1, keepdims=True), 1e-300)
+    n = len(cloud)
+    cosine = (np.sum(unit.sum(axis=0) ** 2) - n) / max(n * (n - 1), 1)
+    return float(np.exp(-np.sum(shares * np.log(shares)))), float(cosine)
+
+
+def curves(found: Look, layer: int) -> list[dict[str, Any]]:
+    """The tokens after a layer as dots, with the ways that led there."""
+    ways = found.plane[: layer + 1]
+    lines = [curve(ways[:, i], 5, width=0.8) for i in range(ways.shape[1])] if layer else []
+    return [*lines, curve(ways[-1], 0, style="dots", width=3)]
+
+
+def figure(found: Look) -> Figure:
+    """The effective rank after each layer."""
+    depth = np.arange(len(found.rank))
+    return Figure("Effective rank of the cloud", "layer", "rank", (series("rank", depth, found.rank),))
+
+
+def cosine_figure(found: Look) -> Figure:
+    """The mean cosine of two tokens after each layer."""
+    depth = np.arange(len(found.cosine))
+    return Figure("Mean cosine of two tokens", "layer", "cosine", (series("cosine", depth, found.cosine),))
+
+
+def attention(trace_step: Any, head: int) -> np.ndarray:
+    """How much each token attends to each in one head of a step of a trace; causal where the model is."""
+    heads = trace_step.heads
+    logits = np.asarray(heads.q)[head] @ np.asarray(heads.k)[head].T
+    if trace_step.block.causal:
+        logits = np.where(np.tri(len(logits), dtype=bool), logits, -np.inf)
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
