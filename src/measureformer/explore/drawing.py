@@ -12,7 +12,7 @@ import numpy as np
 from measureformer.errors import ShapeError
 from measureformer.explore.plot import svg
 from measureformer.report.figure import PALETTE
-from measureformer.report.markup import Markup, join, tag
+from measureformer.report.markup import Markup, tag
 from measureformer.report.words import number
 from measureformer.result import Figure, Series, Style
 
@@ -59,7 +59,7 @@ def table(rows: Sequence[tuple[str, Any]]) -> Markup:
     """Names and numbers, one below the other; numbers are written as in the atlas, other things as they are.
 
     >>> table([("energy", 0.25)])
-    '<table class="mf-table"><tr><th ...>energy</th><td ...>0.25</td></tr></table>'
+    '<table class="mf-table" ...><tr><th ...>energy</th><td ...>0.25</td></tr></table>'
     """
     left = "text-align: left; font-weight: 400; padding: .1rem 1.2rem .1rem 0; color: #5D5D58"
     right = "text-align: left; padding: .1rem 0; font-variant-numeric: tabular-nums"
@@ -67,7 +67,7 @@ def table(rows: Sequence[tuple[str, Any]]) -> Markup:
         tag("tr", tag("th", name, scope="row", style=left), tag("td", _written(value), style=right))
         for name, value in rows
     ]
-    return tag("table", *lines, class_="mf-table")
+    return tag("table", *lines, class_="mf-table", style="width: auto; margin: 0 0 .6rem")
 
 
 def key(entries: Sequence[tuple[int | str, str]]) -> Markup:
@@ -90,13 +90,19 @@ def refusal(error: Exception) -> Markup:
     return tag("p", str(error), style=style, role="alert", class_="mf-refusal")
 
 
-def column(*parts: str) -> Markup:
-    """Parts one below the other."""
-    return tag("div", join(*parts))
+def shown(*parts: Markup) -> str:
+    """Parts one below the other, as the plain string that marimo shows.
+
+    >>> shown(table([]), key([]))[:12]
+    '<div><table '
+    """
+    return str(tag("div", *parts))
 
 
 def _written(value: Any) -> str:
-    return number(float(value)) if isinstance(value, (int, float, np.number)) and not isinstance(value, bool) else str(value)
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return ", ".join(map(_written, value))
+    return number(float(value)) if isinstance(value, (int, float, np.number)) else str(value)
 
 
 def _image(content: bytes, kind: str, words: str, style: str) -> Markup:

@@ -10,11 +10,14 @@ import numpy as np
 
 import measureformer as mf
 from measureformer.errors import ShapeError
+from measureformer.explore.drawing import series
 from measureformer.explore.particles import SIZES
 from measureformer.explore.points import curve
 from measureformer.numerics.buckets import pad_rows
+from measureformer.result import Figure
 
 GRID = np.linspace(-1.5, 1.5, 61)
+MOST_LAYERS = 16
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,22 @@ def curves(found: Learners) -> list[dict[str, Any]]:
     """The answers, as curves of the widget."""
     shown = ((found.least_squares, "ink", "dashed"), (found.ridge, 2, "line"), (found.kernel, 3, "line"), (found.attention, 1, "line"))
     return [curve(np.column_stack([GRID, y]), color, style=style, width=2) for y, color, style in shown]
+
+
+def figure(points: Any, eta: float, layers: int) -> Figure:
+    """The error of linear attention on its examples against its number of layers, and that of least squares."""
+    points = np.asarray(points, float)
+    X, y = features(points[:, 0]), points[:, 1]
+    depths = np.arange(MOST_LAYERS + 1)
+    ways = [mf.incontext.linear.gradient_descent(X, y, eta, int(depth), np.zeros((1, 2)))[0] for depth in depths]
+    errors = [error(points, way) for way in ways]
+    floor = error(points, np.linalg.lstsq(X, y, rcond=None)[0])
+    curves = (
+        series("linear attention", depths, errors),
+        series("least squares", [0, MOST_LAYERS], [floor, floor], "dashed"),
+        series(f"now: {layers} layers", [layers], [errors[layers]], "points"),
+    )
+    return Figure("Error on the examples", "layers", "mean square error", curves)
 
 
 def error(points: Any, weights: Any) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from measureformer.explore.drawing import series
 from measureformer.result import Figure
 
 SIDE, FINE = 8, 32
-PEN = 1.7
+PEN = 2.2
 """Half of the width of the pen, in cells of the fine raster."""
+SHOWN = 16
+"""Updates in the figure; later ones change little."""
 EACH = 10
 """Stored pictures of each digit."""
 
@@ -37,12 +40,37 @@ class Recall:
     """How much of the attention rests on the nearest picture at the end."""
 
 
+class Store(NamedTuple):
+    """Pictures as patterns: centred and of length 1, so that what all digits share does not drown what they differ in."""
+
+    patterns: np.ndarray
+    """(n, 64)"""
+    labels: np.ndarray
+    mean: np.ndarray
+    length: float
+    """The mean length of the centred pictures, to show patterns as pictures again."""
+
+    def pattern(self, picture: Any) -> np.ndarray:
+        centred = np.asarray(picture, float).reshape(-1) - self.mean
+        return centred / max(float(np.linalg.norm(centred)), 1e-12)
+
+    def picture(self, pattern: Any) -> np.ndarray:
+        return np.clip(self.mean + self.length * np.asarray(pattern), -1, 1).reshape(SIDE, SIDE)
+
+
 @cache
-def stored() -> tuple[np.ndarray, np.ndarray]:
-    """`EACH` pictures of each digit, as patterns (n, 64), and which digits they are."""
+def stored() -> Store:
+    """`EACH` pictures of each digit, as patterns.
+
+    >>> stored().patterns.shape
+    (100, 64)
+    """
     images, labels = mf.memory.digits()
     chosen = np.concatenate([np.flatnonzero(labels == digit)[:EACH] for digit in range(10)])
-    return images[chosen].reshape(len(chosen), -1), labels[chosen]
+    flat = images[chosen].reshape(len(chosen), -1)
+    centred = flat - flat.mean(axis=0)
+    norms = np.linalg.norm(centred, axis=1, keepdims=True)
+    return Store(centred / norms, labels[chosen], flat.mean(axis=0), float(norms.mean()))
 
 
 def raster(points: Any) -> np.ndarray:
@@ -59,37 +87,50 @@ def raster(points: Any) -> np.ndarray:
     if not len(points):
         return np.full((SIDE, SIDE), -1.0)
     low, high = points.min(axis=0), points.max(axis=0)
-    scale = (FINE - 4 * PEN) / max(high[1] - low[1], high[0] - low[0], 0.2)
+    scale = (FINE - 2 * PEN) / max(high[1] - low[1], high[0] - low[0], 0.2)
     pixels = (points - (low + high) / 2) * scale
     y, x = np.mgrid[0:FINE, 0:FINE] + 0.5 - FINE / 2
     near = np.hypot(x[..., None] - pixels[:, 0], -y[..., None] - pixels[:, 1]).min(axis=2) < PEN
     return near.reshape(SIDE, 4, SIDE, 4).mean(axis=(1, 3)) * 2 - 1
 
 
+def line(corners: Any, gap: float = 0.02) -> list[list[float]]:
+    """Points of a pen that goes from corner to corner.
+
+    >>> len(line([[0.0, 0.0], [0.0, 1.0]], gap=0.25))
+    5
+    """
+    corners = np.asarray(corners, float)
+    parts = [corners[:1]]
+    for a, b in pairwise(corners):
+        many = max(1, round(float(np.linalg.norm(b - a)) / gap))
+        parts.append(a + (b - a) * np.arange(1, many + 1)[:, None] / many)
+    return np.concatenate(parts).tolist()
+
+
 def recall(points: Any, beta: float) -> Recall:
     """What the memory of `stored` makes of the drawing, at inverse temperature beta.
 
-    >>> images, _ = stored()
-    >>> recall([[0.5, 0.1 + 0.05 * k] for k in range(17)], 1.0).label
+    >>> recall([[0.5, 0.1 + 0.05 * k] for k in range(17)], 20.0).label
     1
     """
-    patterns, labels = stored()
-    memory = mf.memory.Modern.store(patterns, beta)
-    query = raster(points).reshape(-1)
-    found = memory.retrieve(query)
+    kept, drawn = stored(), raster(points)
+    memory = mf.memory.Modern.store(kept.patterns, beta)
+    query = kept.pattern(drawn)
+    found, first = memory.retrieve(query), np.asarray(memory.update(query))
     last = np.asarray(found.state)
-    nearest = int(np.argmin(np.sum((patterns - last) ** 2, axis=1)))
-    logits = beta * patterns @ last
+    nearest = int(np.argmin(np.sum((kept.patterns - last) ** 2, axis=1)))
+    logits = beta * kept.patterns @ last
     share = float(1 / np.sum(np.exp(logits - logits[nearest])))
-    first = np.asarray(memory.update(query))
-    shaped = (part.reshape(SIDE, SIDE) for part in (query, first, last, patterns[nearest]))
-    return Recall(*shaped, int(labels[nearest]), found.trace.energies, int(found.trace.steps), share)
+    pictures = (kept.picture(part) for part in (first, last, kept.patterns[nearest]))
+    return Recall(drawn, *pictures, int(kept.labels[nearest]), found.trace.energies, int(found.trace.steps), share)
 
 
 def figure(found: Recall) -> Figure:
     """The energy, which never rises."""
-    steps = np.arange(len(found.energies))
-    return Figure("Energy while recalling", "update", "energy", (series("energy", steps, found.energies, "points"),))
+    energies = found.energies[:SHOWN]
+    curves = (series("energy", range(len(energies)), energies, "points"),)
+    return Figure("Energy while recalling", "update", "energy", curves)
 
 
 def warm_up() -> None:

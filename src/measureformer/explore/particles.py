@@ -22,6 +22,8 @@ KERNELS = {"softmax": mf.Attention, "none": mf.UnnormalizedAttention, "Sinkhorn"
 SIZES = (32, 256)
 """Numbers of tokens that programs are compiled for; between them, tokens without mass are added."""
 FRAMES, SKIP = 33, 4
+INNER = 0.35
+"""Radius at which ways of tokens on the circle end."""
 NEAR = 0.1
 """Distance within which tokens are one cluster."""
 
@@ -231,9 +233,11 @@ def start(space: Space, n: int, seed: int = 0) -> np.ndarray:
     return points if space == "plane" else points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
-def paths(flow: Flow) -> list[dict[str, Any]]:
-    """The ways of the tokens as seen in the widget, and where they end."""
+def paths(layer: Layer, flow: Flow) -> list[dict[str, Any]]:
+    """The ways of the tokens as seen in the widget, and where they end. On the circle, time goes inwards."""
     seen = flow.points[:, :, :2]
+    if layer.space == "circle":
+        seen = seen * np.linspace(1.0, INNER, len(seen))[:, None, None]
     return [*(curve(seen[:, i], 5, width=1.2) for i in range(seen.shape[1])), curve(seen[-1], 1, style="dots", width=2.2)]
 
 

@@ -45,9 +45,9 @@ def svg(figure: Figure) -> Markup:
         parts.append(_marks(places, color, count) if curve.style == "points" else _line(places, color, theory))
         legend.append(_entry(curve.label, color, curve.style, count))
     rows = _rows(legend, [curve.label for curve in curves]) if len(curves) > 1 else []
-    height = HEIGHT + ROW * len(rows)
+    height = HEIGHT + ROW * len(rows) + 4 * bool(rows)
     for i, row in enumerate(rows):
-        shifted = (tag("g", mark, transform=f"translate({at:.0f},{HEIGHT + 4 + ROW * i:.0f})") for at, mark in row)
+        shifted = (tag("g", mark, transform=f"translate({at:.0f},{HEIGHT + 10 + ROW * i:.0f})") for at, mark in row)
         parts.extend(shifted)
     words = f"{figure.title}. {figure.ylabel} against {figure.xlabel}: {'; '.join(c.label for c in curves)}."
     return tag(
@@ -85,10 +85,12 @@ class _Axis:
         return self.start + (at - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        if self.log and self.high - self.low > 0.9:
+        if self.log:
             step = max(1, math.ceil((self.high - self.low) / 6))
-            return [10.0**k for k in range(math.ceil(self.low), math.floor(self.high) + 1, step)]
-        low, high = (10**self.low, 10**self.high) if self.log else (self.low, self.high)
+            digits = (1, 2, 5) if self.high - self.low < 2 else (1,)
+            powers = range(math.floor(self.low), math.floor(self.high) + 1, step)
+            return [m * 10.0**k for k in powers for m in digits if self.low <= k + math.log10(m) <= self.high]
+        low, high = self.low, self.high
         rough = (high - low) / 5
         power = 10 ** math.floor(math.log10(rough))
         step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)

@@ -39,8 +39,8 @@ class View {
     this.groups = [...model.get("groups")];
     this.round = model.get("view") !== "plane";
     this.window = this.round ? [-1.2, 1.2, -1.2, 1.2] : model.get("box");
-    this.height = this.round ? WIDTH : model.get("height");
-    this.margin = this.round ? [8, 8, 8, 8] : [44, 12, 34, 12]; // left, right, bottom, top
+    this.margin = this.round ? [48, 48, 8, 8] : [44, 12, 34, 12]; // left, right, bottom, top
+    this.height = (!this.round && model.get("height")) || this.isotropic();
     this.box = document.createElement("div");
     this.box.className = "mf-points";
     root.appendChild(this.box);
@@ -48,7 +48,11 @@ class View {
     this.svg.setAttribute("aria-label", `${model.get("title")}: points that can be moved with the arrow keys`);
     this.box.appendChild(this.svg);
     this.ground = element("g", {}, this.svg);
-    this.lines = element("g", { "pointer-events": "none" }, this.svg);
+    // curves end where the window does
+    const [l, r, b, t] = this.margin, name = `mf-window-${Math.random().toString(36).slice(2)}`;
+    const clip = element("clipPath", { id: name }, this.svg);
+    element("rect", { x: l, y: t, width: WIDTH - l - r, height: this.height - b - t }, clip);
+    this.lines = element("g", { "pointer-events": "none", "clip-path": `url(#${name})` }, this.svg);
     this.marks = element("g", {}, this.svg);
     this.drawGround();
     this.drawBar();
@@ -56,6 +60,12 @@ class View {
     if (model.get("pen")) this.svg.addEventListener("pointerdown", (event) => this.draw(event));
     this.drawCurves();
     this.rebuild();
+  }
+
+  // the height at which both axes have one scale
+  isotropic() {
+    const [l, r, b, t] = this.margin, [x0, x1, y0, y1] = this.window;
+    return Math.round(b + t + ((WIDTH - l - r) * (y1 - y0)) / (x1 - x0));
   }
 
   // numbers to pixels and back

@@ -41,6 +41,8 @@ class DraggablePoints(anywidget.AnyWidget):
     their number is fixed. `only` = "y" lets points move up and down only, `pen` makes the mouse draw points on the
     way. Arrow keys move the point that has the focus.
 
+    `height` is that of the picture in parts of 560, its width; left out, both axes have one scale.
+
     `groups` are the colours of the points, numbers of the palette of the atlas; the last one serves all others. `curves`
     are drawn below the points: see `curve`. Values that do not fit are refused, whoever sends them.
 
@@ -62,7 +64,7 @@ class DraggablePoints(anywidget.AnyWidget):
     curves = _Checked(lambda _, value: _curves(value), []).tag(sync=True)
     only = _Checked(lambda _, value: _choice(value, "only", ("xy", "y")), "xy").tag(sync=True)
     pen = traitlets.Bool(False).tag(sync=True)
-    height = _Checked(lambda _, value: _count(value, "height"), 420).tag(sync=True)
+    height = _Checked(lambda _, value: _count(value, "height"), 0).tag(sync=True)
     title = traitlets.Unicode("points").tag(sync=True)
     xlabel = traitlets.Unicode("").tag(sync=True)
     ylabel = traitlets.Unicode("").tag(sync=True)

@@ -37,6 +37,9 @@ OFF: dict[str, Any] = {
 }
 """Settings of marimo that hold whatever the reader's own file of settings says."""
 
+# marimo's own menu offers exports, which are off
+HEAD = '<style>[data-testid="notebook-actions-dropdown"] { display: none; }</style>'
+
 
 def serve(name: str | None, *, host: str, port: int, ready: Callable[[str], None], browser: bool) -> None:
     """Serve all apps until Ctrl-C; `ready` is called with the address of the one that was asked for."""
@@ -78,7 +81,7 @@ def application(host: str, port: int) -> Any:
     from starlette.routing import Route
 
     apps = catalogue()
-    builder = marimo.create_asgi_app(quiet=True, include_code=False)
+    builder = marimo.create_asgi_app(quiet=True, include_code=False, html_head=HEAD)
     for app in apps:
         builder = builder.with_app(path=f"/{app.name}", root=str(app.path))
     served: Any = builder.build()
@@ -118,7 +121,7 @@ class Guard:
         host, origin = (headers.get(name, b"").decode("latin-1") for name in (b"host", b"origin"))
         if (self.hosts is not None and host not in self.hosts) or (origin and origin != f"http://{host}"):
             return False
-        match = re.fullmatch(rf"/({self.names})(/.*)?", path)
+        match = None if ".." in path else re.fullmatch(rf"/({self.names})(/.*)?", path)
         return path == "/" or (match is not None and NEEDED.fullmatch(match[2] or "/") is not None)
 
 

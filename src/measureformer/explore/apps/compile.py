@@ -29,7 +29,7 @@ def _():
 @app.cell
 def _(mo):
     way = mo.ui.dropdown(["cells", "products"], value="cells", label="proof", searchable=False)
-    of = mo.ui.dropdown({"the token": "token", "the mean of two tokens": "mean"}, value="the token", label="g of", searchable=False)
+    of = mo.ui.dropdown({"the token": "token", "the mean of two tokens": "mean"}, value="the mean of two tokens", label="g of", searchable=False)
     mo.hstack([way, of], justify="start", gap=1.5)
     return of, way
 
@@ -79,11 +79,11 @@ def _(cells, compiling, degree, drawing, mo, of, points, way):
         net = compiling.by_products(g, degree.value, cells.value, of.value)
         more = []
         words = "Furuya, de Hoop and Peyré: a polynomial in blocks of attention; perceptrons multiply, on so many cells."
-    rows = [("largest error", net.error), ("mean error", net.mean_error), *net.size]
+    rows = [("largest error, tokens in different cells" if way.value == "cells" else "largest error", net.error), ("mean error", net.mean_error), *net.size]
     mo.hstack(
         [
-            mo.vstack([points, mo.md(words), mo.Html(drawing.table(rows))]),
-            mo.Html(drawing.column(drawing.picture(compiling.figure(net)), *more)),
+            mo.vstack([points, mo.md(words), mo.Html(drawing.shown(drawing.table(rows)))]),
+            mo.Html(drawing.shown(drawing.picture(compiling.figure(net)), *more)),
         ],
         widths=[1, 1],
         gap=1.5,

@@ -53,10 +53,10 @@ def _(counterexample, delta, drawing, length, mo, ready, softening):
         ("gap over distance", now.gap / now.distance),
     ]
     figures = [
-        mo.Html(drawing.picture(counterexample.map_figure(length.value, **settings))),
-        mo.Html(drawing.picture(counterexample.gap_figure(length.value, **settings))),
+        mo.Html(drawing.shown(drawing.picture(counterexample.map_figure(length.value, **settings)))),
+        mo.Html(drawing.shown(drawing.picture(counterexample.gap_figure(length.value, **settings)))),
     ]
-    mo.vstack([mo.Html(drawing.table(rows)), mo.hstack(figures, widths="equal", gap=1.5)])
+    mo.vstack([mo.Html(drawing.shown(drawing.table(rows))), mo.hstack(figures, widths="equal", gap=1.5)])
     return
 
 

@@ -43,10 +43,9 @@ def _(DraggablePoints, mo):
     points = mo.ui.anywidget(
         DraggablePoints(
             [[1.0, 0.5], [2.2, 1.1], [0.7, 1.3]],
-            box=(-3.5, 3.5, -3.5, 3.5),
+            box=(-4.2, 4.2, -3.2, 3.2),
             least=3,
             most=3,
-            height=560,
             groups=[3, 0, 0],
             title="mean and two points one standard deviation away",
         )
@@ -55,9 +54,9 @@ def _(DraggablePoints, mo):
 
 
 @app.cell
-def _(gaussian, mo):
+def _(gaussian, kernel, mo):
     with mo.status.spinner(title="Compiling the flow …"):
-        gaussian.warm_up()
+        gaussian.warm_up(kernel.value)
     ready = True
     return (ready,)
 
@@ -71,13 +70,13 @@ def _(drawing, gaussian, kernel, matrices, mo, np, points, ready, time):
     rows = [
         ("blow-up", "none until then" if found.blow_up is None else f"at time {found.blow_up:.4g}"),
         ("last time shown", found.times[-1]),
-        ("mean there", ", ".join(f"{v:.3f}" for v in found.means[-1])),
+        ("mean there", found.means[-1]),
     ]
     words = [(0, "one standard deviation at first"), (1, "at the end"), (5, "in between"), ("ink", "way of the mean")]
     mo.hstack(
         [
-            mo.vstack([points, mo.Html(drawing.key(words))]),
-            mo.Html(drawing.column(drawing.table(rows), drawing.picture(gaussian.figure(found)))),
+            mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]),
+            mo.Html(drawing.shown(drawing.table(rows), drawing.picture(gaussian.figure(found)))),
         ],
         widths=[1, 1],
         gap=1.5,

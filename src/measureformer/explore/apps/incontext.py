@@ -26,11 +26,11 @@ def _():
 
 @app.cell
 def _(mo):
-    layers = mo.ui.slider(steps=[1, 2, 4, 8, 16], value=4, label="layers of linear attention", show_value=True)
+    layers = mo.ui.slider(steps=[1, 2, 4, 8, 16], value=4, label="layers", show_value=True)
     eta = mo.ui.slider(0.1, 1.5, step=0.1, value=0.8, label="rate η", show_value=True)
-    penalty = mo.ui.slider(steps=[0.01, 0.1, 1.0, 10.0], value=1.0, label="ridge penalty", show_value=True)
-    sharpness = mo.ui.slider(steps=[1.0, 3.0, 10.0, 30.0, 100.0], value=10.0, label="sharpness of softmax", show_value=True)
-    mo.hstack([layers, eta, penalty, sharpness], justify="start", gap=1.5)
+    penalty = mo.ui.slider(steps=[0.01, 0.1, 1.0, 10.0], value=1.0, label="penalty", show_value=True)
+    sharpness = mo.ui.slider(steps=[1.0, 3.0, 10.0, 30.0, 100.0], value=10.0, label="sharpness", show_value=True)
+    mo.hstack([layers, eta, penalty, sharpness], justify="start", gap=1.5, wrap=True)
     return eta, layers, penalty, sharpness
 
 
@@ -66,8 +66,8 @@ def _(drawing, eta, incontext, layers, mo, penalty, points, ready, sharpness):
     for name, (intercept, slope) in found.weights.items():
         rows.append((name, f"{intercept:.3f} + {slope:.3f} x, error {incontext.error(examples, (intercept, slope)):.4f}"))
     mo.hstack(
-        [mo.vstack([points, mo.Html(drawing.key(words))]), mo.Html(drawing.column(drawing.table(rows)))],
-        widths=[3, 2],
+        [mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]), mo.Html(drawing.shown(drawing.table(rows), drawing.picture(incontext.figure(examples, eta.value, layers.value))))],
+        widths=[1, 1],
         gap=1.5,
         align="start",
     )

@@ -27,22 +27,20 @@ def _():
 @app.cell
 def _(mo):
     folder = mo.ui.text(label="model folder", placeholder="that of the package", full_width=True)
-    text = mo.ui.text_area("To be, or not to be, that is the question.", label="text", full_width=True)
-    form = mo.ui.dictionary({"folder": folder, "text": text}).form(submit_button_label="look")
-    form
-    return (form,)
+    text = mo.ui.text_area("To be, or not to be, that is the question.", label="text", rows=2, full_width=True)
+    mo.hstack([folder, text], widths=[1, 2], gap=1.5)
+    return folder, text
 
 
 @app.cell
-def _(drawing, form, lens, mf, mo):
-    asked = form.value or {"folder": "", "text": "To be, or not to be, that is the question."}
+def _(drawing, folder, lens, mf, mo, text):
     found = None
     try:
         with mo.status.spinner(title="Reading the text …"):
-            found = lens.look(lens.opened(asked["folder"]), asked["text"])
+            found = lens.look(lens.opened(folder.value), text.value)
         said = mo.md(found.name)
     except mf.MeasureformerError as error:
-        said = mo.Html(drawing.refusal(error))
+        said = mo.Html(drawing.shown(drawing.refusal(error)))
     said
     return (found,)
 
@@ -57,7 +55,7 @@ def _(found, mo):
 @app.cell
 def _(DraggablePoints, mo):
     cloud = mo.ui.anywidget(
-        DraggablePoints([], box=(-1.1, 1.1, -1.1, 1.1), least=0, most=0, height=560, title="tokens in the plane of two directions")
+        DraggablePoints([], box=(-1.4, 1.4, -1.05, 1.05), least=0, most=0, title="tokens in the plane of two directions")
     )
     return (cloud,)
 
@@ -67,8 +65,8 @@ def _(cloud, drawing, found, layer, lens, mo):
     shown = None
     if found is not None:
         cloud.curves = lens.curves(found, layer.value)
-        figures = drawing.column(drawing.picture(lens.figure(found)), drawing.picture(lens.cosine_figure(found)))
-        shown = mo.hstack([cloud, mo.Html(figures)], widths=[1, 1], gap=1.5, align="start")
+        figures = (drawing.picture(lens.figure(found)), drawing.picture(lens.cosine_figure(found)))
+        shown = mo.hstack([cloud, mo.Html(drawing.shown(*figures))], widths=[1, 1], gap=1.5, align="start")
     shown
     return
 

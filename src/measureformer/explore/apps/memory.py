@@ -17,7 +17,7 @@ def _():
     mo.md("""
     # Recall a digit
 
-    The memory holds ten handwritten pictures of each digit. An update is one layer of attention,
+    The memory holds ten handwritten pictures of each digit, centred and of length 1. An update is one layer of attention,
     `ξ ↦ Σ_i softmax(β⟨x_i, ξ⟩) x_i`; it is repeated until nothing changes. At small β pictures melt into an average, at
     large β the answer is one of them.
     """)
@@ -26,17 +26,16 @@ def _():
 
 @app.cell
 def _(mo):
-    beta = mo.ui.slider(steps=[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0], value=0.5, label="β", show_value=True)
+    beta = mo.ui.slider(steps=[1, 2, 5, 10, 15, 20, 30, 50, 100], value=20, label="β", show_value=True)
     beta
     return (beta,)
 
 
 @app.cell
-def _(DraggablePoints, mo):
-    begin = [[0.32, 0.8], [0.36, 0.8], [0.4, 0.8], [0.44, 0.8], [0.48, 0.8], [0.52, 0.8], [0.56, 0.8], [0.6, 0.8], [0.64, 0.8]]
-    begin += [[0.66 - 0.02 * k, 0.77 - 0.05 * k] for k in range(12)]
+def _(DraggablePoints, memory, mo):
+    begin = memory.line([[0.33, 0.7], [0.45, 0.83], [0.62, 0.75], [0.6, 0.55], [0.35, 0.2], [0.7, 0.2]])
     points = mo.ui.anywidget(
-        DraggablePoints(begin, box=(0.0, 1.0, 0.0, 1.0), least=0, most=200, pen=True, height=560, title="a drawing")
+        DraggablePoints(begin, box=(0.0, 1.0, 0.0, 1.0), least=0, most=200, pen=True, title="a drawing")
     )
     return (points,)
 
@@ -60,7 +59,7 @@ def _(beta, drawing, memory, mo, points, ready):
         (f"nearest stored: {found.label}", found.nearest),
     ]
     pictures = [
-        mo.vstack([mo.Html(drawing.heat(image, words, low=-1.0, width="9rem")), mo.md(words)]) for words, image in shown
+        mo.vstack([mo.Html(drawing.shown(drawing.heat(image, words, low=-1.0, width="9rem"))), mo.md(words)]) for words, image in shown
     ]
     rows = [
         ("answer", str(found.label)),
@@ -73,7 +72,7 @@ def _(beta, drawing, memory, mo, points, ready):
             mo.vstack(
                 [
                     mo.hstack(pictures, justify="start", gap=1.0),
-                    mo.Html(drawing.column(drawing.table(rows), drawing.picture(memory.figure(found)))),
+                    mo.Html(drawing.shown(drawing.table(rows), drawing.picture(memory.figure(found)))),
                 ]
             ),
         ],

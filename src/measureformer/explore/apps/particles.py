@@ -19,20 +19,20 @@ def _():
 
     Infinitely many thin layers of attention move tokens along `x' = Σ_j P_ij V x_j`, where `P` is how much each token
     attends to the others. On the circle and on the sphere tokens are normalised after each layer. Thin lines are the ways
-    of the tokens, dots are where they end.
+    of the tokens, dots are where they end; on the circle, time goes inwards.
     """)
     return DraggablePoints, drawing, mo, particles
 
 
 @app.cell
 def _(mo, particles):
-    space = mo.ui.dropdown(["plane", "circle", "sphere"], value="plane", label="tokens live in the", searchable=False)
+    space = mo.ui.dropdown(["plane", "circle", "sphere"], value="circle", label="tokens live in the", searchable=False)
     count = mo.ui.slider(2, 200, value=12, label="tokens at first", show_value=True, debounce=True)
     kernel = mo.ui.dropdown(list(particles.KERNELS), value="softmax", label="normalisation", searchable=False)
     heads = mo.ui.slider(1, 4, value=1, label="heads", show_value=True)
     preset = mo.ui.dropdown(list(particles.PRESETS), value="attract: V = I", label="matrices", searchable=False)
-    beta = mo.ui.slider(0.0, 10.0, step=0.1, value=1.0, label="β", show_value=True)
-    time = mo.ui.slider(0.1, 20.0, step=0.1, value=2.0, label="time", show_value=True)
+    beta = mo.ui.slider(0.0, 10.0, step=0.1, value=4.0, label="β", show_value=True)
+    time = mo.ui.slider(0.1, 20.0, step=0.1, value=4.0, label="time", show_value=True)
     controls = mo.vstack(
         [mo.hstack([space, count, kernel, heads], justify="start", gap=1.5), mo.hstack([preset, beta, time], justify="start", gap=1.5)]
     )
@@ -58,7 +58,7 @@ def _(DraggablePoints, count, mo, particles, space):
     begin = particles.start(space.value, count.value)
     points = mo.ui.anywidget(
         DraggablePoints(
-            begin, view=space.value, box=(-3.5, 3.5, -3.5, 3.5), least=1, most=200, height=560, title="tokens"
+            begin, view=space.value, box=(-4.2, 4.2, -3.2, 3.2), least=1, most=200, title="tokens"
         )
     )
     return (points,)
@@ -93,7 +93,7 @@ def _(layer, particles, points, ready, time):
     assert ready
     tokens = points.array
     found = particles.run(layer, tokens, time.value)
-    points.curves = particles.paths(found)
+    points.curves = particles.paths(layer, found)
     return found, tokens
 
 
@@ -114,8 +114,8 @@ def _(drawing, entries, found, layer, mo, particles, points, tokens):
     mo.hstack(
         [
             points,
-            mo.vstack([mo.Html(drawing.column(*parts))]),
-            mo.vstack([mo.md("who (row) attends to whom (column), head 1"), mo.Html(shades), mo.accordion({"entries of Q, K, V": entries})]),
+            mo.vstack([mo.Html(drawing.shown(*parts))]),
+            mo.vstack([mo.md("who (row) attends to whom (column), head 1"), mo.Html(drawing.shown(shades)), mo.accordion({"entries of Q, K, V": entries})]),
         ],
         widths=[5, 4, 3],
         gap=1.5,

@@ -25,10 +25,10 @@ def _():
 
 
 @app.cell
-def _(mo):
+def _(mo, svm):
     examples = mo.ui.slider(1, 3, value=2, label="examples", show_value=True)
     method = mo.ui.dropdown(["gd", "ngd", "adam", "sign"], value="ngd", label="descent", searchable=False)
-    steps = mo.ui.slider(steps=[10, 30, 100, 300, 1000, 3000], value=1000, label="steps", show_value=True)
+    steps = mo.ui.slider(steps=list(svm.STEPS), value=1000, label="steps", show_value=True)
     mo.hstack([examples, method, steps], justify="start", gap=1.5)
     return examples, method, steps
 
@@ -39,11 +39,10 @@ def _(DraggablePoints, examples, mo, svm):
     points = mo.ui.anywidget(
         DraggablePoints(
             begin,
-            box=(-2.5, 2.5, -2.5, 2.5),
+            box=(-3.2, 3.2, -2.4, 2.4),
             least=len(begin),
             most=len(begin),
             groups=[i // svm.TOKENS for i in range(len(begin))],
-            height=560,
             title="tokens",
         )
     )
@@ -65,17 +64,17 @@ def _(drawing, method, mo, points, ready, steps, svm):
     found = svm.train(tokens, method=method.value, steps=steps.value)
     points.curves = svm.curves(tokens, found)
     if found.direction is None:
-        beside = drawing.refusal(svm.inseparable())
+        beside = drawing.shown(drawing.refusal(svm.inseparable()))
     else:
         rows = [
-            ("direction of the SVM", ", ".join(f"{v:.3f}" for v in found.direction)),
+            ("direction of the SVM", found.direction),
             ("its margin", found.margin),
             ("1 − cos at the end, worst start", found.misalignments[:, -1].max()),
         ]
-        beside = drawing.column(drawing.table(rows), drawing.picture(svm.figure(found)))
+        beside = drawing.shown(drawing.table(rows), drawing.picture(svm.figure(found)))
     words = [(5, "ways of the prompt"), ("ink", "direction of the SVM")]
     mo.hstack(
-        [mo.vstack([points, mo.Html(drawing.key(words))]), mo.Html(beside)], widths=[1, 1], gap=1.5, align="start"
+        [mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]), mo.Html(beside)], widths=[1, 1], gap=1.5, align="start"
     )
     return
 
