@@ -10,7 +10,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := atlas
-.PHONY: atlas help test quick check bench docs pin clean setup
+.PHONY: atlas help test quick check bench docs explore pin clean setup
 
 atlas: setup ## check every claim and write atlas/index.html; ARGS="--only NAME" for some
 	@.venv/bin/measureformer atlas $(ARGS)
@@ -51,6 +51,9 @@ docs: setup ## build the documentation into site/
 	@# with --quiet, --strict would not count warnings; so the output is kept back unless the build fails
 	@said=$$($(PY) -m mkdocs build --strict 2>&1) || { echo "$$said"; exit 1; }
 	@echo site/index.html
+
+explore: setup ## drag tokens, draw functions and digits, in the browser; ARGS="particles" for one app
+	@.venv/bin/measureformer explore $(ARGS)
 
 pin: setup ## look up current versions and rewrite constraints.txt
 	@$(PY) tools/pin.py --write

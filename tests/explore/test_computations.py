@@ -56,7 +56,9 @@ def test_on_the_sphere_it_is_the_flow_of_the_library() -> None:
 
 
 def test_a_flow_that_runs_away_says_so() -> None:
-    found = particles.run(particles.Layer.preset("attract: V = I", "plane", kernel="none"), [[2.0, 0.0], [0.0, 1.0]], 20.0)
+    found = particles.run(
+        particles.Layer.preset("attract: V = I", "plane", kernel="none"), [[2.0, 0.0], [0.0, 1.0]], 20.0
+    )
     assert "finite" in found.ended
     assert found.times[-1] < 20
     assert found.points.shape == (2, 2, 2)

@@ -63,7 +63,11 @@ def learn(points: Any, *, eta: float = 0.8, layers: int = 4, penalty: float = 0.
     asked = np.column_stack([features(GRID), np.zeros(len(GRID))])
     steps = -np.asarray(network(layers, eta)(mu, asked))[:, 2]
     slope = (steps[-1] - steps[0]) / (GRID[-1] - GRID[0])
-    weights = {"least squares": least, "ridge": ridge, "linear attention": np.array([steps[0] - slope * GRID[0], slope])}
+    weights = {
+        "least squares": least,
+        "ridge": ridge,
+        "linear attention": np.array([steps[0] - slope * GRID[0], slope]),
+    }
     line = features(GRID)
     return Learners(line @ least, line @ ridge, steps, kernel_answers(points, sharpness), weights)
 
@@ -92,7 +96,12 @@ def kernel_answers(points: Any, sharpness: float) -> np.ndarray:
 
 def curves(found: Learners) -> list[dict[str, Any]]:
     """The answers, as curves of the widget."""
-    shown = ((found.least_squares, "ink", "dashed"), (found.ridge, 2, "line"), (found.kernel, 3, "line"), (found.attention, 1, "line"))
+    shown = (
+        (found.least_squares, "ink", "dashed"),
+        (found.ridge, 2, "line"),
+        (found.kernel, 3, "line"),
+        (found.attention, 1, "line"),
+    )
     return [curve(np.column_stack([GRID, y]), color, style=style, width=2) for y, color, style in shown]
 
 
@@ -123,4 +132,5 @@ def error(points: Any, weights: Any) -> float:
 
 
 def warm_up(layers: int, n: int) -> None:
-    learn(np.zeros((n, 2)) + [0.1, 0.2], layers=layers)
+    """Compile that many layers, for as many examples as there are now."""
+    learn(np.tile([[0.1, 0.2]], (n, 1)), layers=layers)

@@ -41,7 +41,8 @@ class Recall:
 
 
 class Store(NamedTuple):
-    """Pictures as patterns: centred and of length 1, so that what all digits share does not drown what they differ in."""
+    """Pictures as patterns: centred and of length 1, so that what all digits share does not drown what they differ
+    in."""
 
     patterns: np.ndarray
     """(n, 64)"""

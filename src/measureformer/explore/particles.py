@@ -91,7 +91,9 @@ class Layer:
             raise OptionError(got=f"preset = {name!r}", need=f"one of {', '.join(PRESETS)}", do="Choose one.")
         Q, K, V = (_in_space(matrix, space) for matrix in PRESETS[name])
         turns = [_in_space(np.linalg.matrix_power(_TURN, h), space) for h in range(heads)]
-        return Layer(space, np.stack([turn @ Q for turn in turns]), *(np.stack([M] * heads) for M in (K, V)), beta, kernel)
+        return Layer(
+            space, np.stack([turn @ Q for turn in turns]), *(np.stack([M] * heads) for M in (K, V)), beta, kernel
+        )
 
     @property
     def attention(self) -> Any:
@@ -161,7 +163,7 @@ def run(layer: Layer, points: Any, time: float) -> Flow:
 def energy(layer: Layer, states: Any) -> np.ndarray:
     """log of the mean of e^{β⟨Qx, Ky⟩} over pairs of tokens and heads, for states (t, n, d).
 
-    Along tokens on the sphere that attract each other (Q = K = V = I) it never falls: it is then the log of 2β times the
+    Along tokens on the sphere that attract each other, Q = K = V = I, it never falls: it is then log of 2β times the
     energy of `mf.flows.sphere_energy`.
     """
     logits = _logits(layer, np.asarray(states, float))
@@ -189,10 +191,9 @@ def attention_matrix(layer: Layer, points: Any, head: int = 0) -> np.ndarray:
 def lipschitz(layer: Layer, points: Any) -> float:
     """The local Lipschitz constant of softmax attention at these tokens, by its whole derivative, (nd, nd).
 
-    The same number as `mf.local_lipschitz`, which needs no such matrix and takes any n, but compiles for each bucket.
-
-    Statement   ∂G_i/∂x_j = P_ij V (I + (x_j − m_i) (Ax_i)ᵀ) + [i = j] V C_i A, with m_i and C_i the mean and the
-                covariance of the tokens under P_i, A = βKᵀQ
+    The same number as `mf.local_lipschitz`, which needs no such matrix and takes any n, but compiles for each bucket:
+    ∂G_i/∂x_j = P_ij V (I + (x_j − m_i)(Ax_i)ᵀ) + [i = j] V C_i A, with m_i and C_i the mean and the covariance of the
+    tokens under P_i, and A = βKᵀQ.
 
     >>> lipschitz(Layer.preset("attract: V = I", "plane", beta=0.0), [[0.0, 0.0], [1.0, 0.0]])
     1.0
@@ -205,7 +206,9 @@ def lipschitz(layer: Layer, points: Any) -> float:
     for h, (Q, K, V) in enumerate(zip(layer.Q, layer.K, layer.V, strict=True)):
         P, A = attention_matrix(layer, x, h), layer.beta * K.T @ Q
         centred = x[None] - (P @ x)[:, None]
-        whole += np.einsum("ij,ea,ijab->iejb", P, V, np.eye(d) + centred[..., None] * (x @ A.T)[:, None, None], optimize=True)
+        whole += np.einsum(
+            "ij,ea,ijab->iejb", P, V, np.eye(d) + centred[..., None] * (x @ A.T)[:, None, None], optimize=True
+        )
         covariances = np.einsum("ij,ija,ijb->iab", P, centred, centred)
         whole[np.arange(n), :, np.arange(n)] += np.einsum("ea,iab,bc->iec", V, covariances, A)
     return float(np.linalg.norm(whole.reshape(n * d, n * d) / heads, 2))
@@ -238,7 +241,10 @@ def paths(layer: Layer, flow: Flow) -> list[dict[str, Any]]:
     seen = flow.points[:, :, :2]
     if layer.space == "circle":
         seen = seen * np.linspace(1.0, INNER, len(seen))[:, None, None]
-    return [*(curve(seen[:, i], 5, width=1.2) for i in range(seen.shape[1])), curve(seen[-1], 1, style="dots", width=2.2)]
+    return [
+        *(curve(seen[:, i], 5, width=1.2) for i in range(seen.shape[1])),
+        curve(seen[-1], 1, style="dots", width=2.2),
+    ]
 
 
 def figure(flow: Flow) -> Figure:

@@ -1,7 +1,7 @@
 """Figures while somebody drags: the data and the look of the atlas, written as SVG in a millisecond.
 
-Matplotlib sets every letter and takes a fifth of a second for it, which is too long between two moves of a hand. Here the
-browser sets the letters. Curves, dashed curves and points are drawn.
+Matplotlib sets every letter and takes a fifth of a second for it, which is too long between two moves of a hand. Here
+the browser sets the letters. Curves, dashed curves and points are drawn.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def svg(figure: Figure) -> Markup:
     """
     curves = figure.series
     if other := [curve.style for curve in curves if curve.style not in LIVE]:
-        raise OptionError(got=f"a series of {other[0]}", need="lines, dashed lines or points", do="Use report.figure.draw.")
+        raise OptionError(
+            got=f"a series of {other[0]}", need="lines, dashed lines or points", do="Use report.figure.draw."
+        )
     x = _Axis([v for curve in curves for v in curve.x], figure.xscale, LEFT, WIDTH - RIGHT)
     y = _Axis([v for curve in curves for v in curve.y], figure.yscale, HEIGHT - BOTTOM, TOP)
     parts = [_ground(x, y), _words(figure)]
@@ -54,8 +56,7 @@ def svg(figure: Figure) -> Markup:
         "svg",
         *parts,
         class_="mf-plot",
-        # an attribute of this name is written with a capital, which keywords keep
-        **{"viewBox": f"0 0 {WIDTH:.0f} {height:.0f}"},
+        viewBox=f"0 0 {WIDTH:.0f} {height:.0f}",
         role="img",
         aria_label=one_line(words),
         style="width: 100%; max-width: 34rem; height: auto; background: #FFFFFF; "
@@ -117,7 +118,9 @@ def _words(figure: Figure) -> Markup:
     turned = f"rotate(-90 13 {middle:.0f})"
     return join(
         tag("text", one_line(figure.title), x=f"{LEFT}", y="17", font_size="13.5"),
-        tag("text", one_line(figure.xlabel), x=f"{(LEFT + WIDTH - RIGHT) / 2}", y=f"{HEIGHT - 9}", text_anchor="middle"),
+        tag(
+            "text", one_line(figure.xlabel), x=f"{(LEFT + WIDTH - RIGHT) / 2}", y=f"{HEIGHT - 9}", text_anchor="middle"
+        ),
         tag("text", one_line(figure.ylabel), x="13", y=f"{middle:.0f}", text_anchor="middle", transform=turned),
     )
 
@@ -144,7 +147,11 @@ def _marks(places: Sequence[tuple[float | None, float | None]], color: str, coun
 
 
 def _entry(label: str, color: str, style: str, count: int) -> Markup:
-    mark = _marks([(13.0, -4.0)], color, count) if style == "points" else _line([(2.0, -4.0), (24.0, -4.0)], color, style == "dashed")
+    mark = (
+        _marks([(13.0, -4.0)], color, count)
+        if style == "points"
+        else _line([(2.0, -4.0), (24.0, -4.0)], color, style == "dashed")
+    )
     return join(mark, tag("text", one_line(label), x="30", y="0"))
 
 

@@ -35,16 +35,16 @@ class _Checked(traitlets.TraitType):
 class DraggablePoints(anywidget.AnyWidget):
     """Points that people drag: `points` is a list of [x, y], or of [x, y, z] on the sphere.
 
-    `view` is "plane", with the window `box` = (left, right, bottom, top); "circle", whose points stay on the unit circle;
-    or "sphere", seen from above as a disk: points behind are hollow, and dragging over the rim leads there. Points are
-    added with a double click or the button, and removed with the key Delete, within `least` and `most`; with these equal
-    their number is fixed. `only` = "y" lets points move up and down only, `pen` makes the mouse draw points on the
-    way. Arrow keys move the point that has the focus.
+    `view` is "plane", with the window `box` = (left, right, bottom, top); "circle", whose points stay on the unit
+    circle; or "sphere", seen from above as a disk: points behind are hollow, and dragging over the rim leads there.
+    Points are added with a double click or the button, and removed with the key Delete, within `least` and `most`; with
+    these equal their number is fixed. `only` = "y" lets points move up and down only, `pen` makes the mouse draw points
+    on the way. Arrow keys move the point that has the focus.
 
     `height` is that of the picture in parts of 560, its width; left out, both axes have one scale.
 
-    `groups` are the colours of the points, numbers of the palette of the atlas; the last one serves all others. `curves`
-    are drawn below the points: see `curve`. Values that do not fit are refused, whoever sends them.
+    `groups` are the colours of the points, numbers of the palette of the atlas; the last one serves all others.
+    `curves` are drawn below the points: see `curve`. Values that do not fit are refused, whoever sends them.
 
     >>> from measureformer.explore.points import DraggablePoints
     >>> widget = DraggablePoints([[0.0, 1.0], [2.0, 9.0]], box=(-1, 3, -1, 3))
@@ -71,10 +71,14 @@ class DraggablePoints(anywidget.AnyWidget):
     palette = traitlets.Tuple(PALETTE, read_only=True).tag(sync=True)
     ink = traitlets.Tuple(INK, read_only=True).tag(sync=True)
 
-    def __init__(self, points: Any, *, view: View = "plane", box: Sequence[float] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, points: Any, *, view: View = "plane", box: Sequence[float] | None = None, **settings: Any
+    ) -> None:
         known = {"least", "most", "groups", "curves", "only", "pen", "height", "title", "xlabel", "ylabel"}
         if unknown := sorted(settings.keys() - known):
-            raise OptionError(got=f"the setting {unknown[0]}", need=f"one of {', '.join(sorted(known))}", do="Correct it.")
+            raise OptionError(
+                got=f"the setting {unknown[0]}", need=f"one of {', '.join(sorted(known))}", do="Correct it."
+            )
         points = points.tolist() if isinstance(points, np.ndarray) else points
         limits = {name: settings.pop(name) for name in ("least", "most") if name in settings}
         # points are checked against the view, the window and the limits, which come first, in the order of this call
@@ -88,7 +92,11 @@ class DraggablePoints(anywidget.AnyWidget):
 
 
 def curve(
-    points: Any, color: int | Literal["ink"] = 0, *, style: Literal["line", "dashed", "dots"] = "line", width: float = 1.5
+    points: Any,
+    color: int | Literal["ink"] = 0,
+    *,
+    style: Literal["line", "dashed", "dots"] = "line",
+    width: float = 1.5,
 ) -> dict[str, Any]:
     """A curve to be drawn below the points, through the rows of `points` (m, 2): colour of the palette, or ink.
 
@@ -135,7 +143,9 @@ def _rows(value: Any, name: str) -> np.ndarray:
         raise DtypeError(got=f"{name} with an entry that is no number", need="numbers", do="Pass [[x, y], …].")
     array = np.array(rows, float)
     if not np.isfinite(array).all():
-        raise NotFiniteError(got=f"{name} with an infinite or undefined entry", need="finite numbers", do="Take it out.")
+        raise NotFiniteError(
+            got=f"{name} with an infinite or undefined entry", need="finite numbers", do="Take it out."
+        )
     return array
 
 
@@ -167,17 +177,25 @@ def _points(widget: DraggablePoints, value: Any) -> list[list[float]]:
     if np.abs(norms - 1).max() > 1e-3:
         worst = int(np.abs(norms - 1).argmax())
         raise OffSphereError(
-            got=f"point {worst} with norm {float(norms[worst, 0]):.6g}", need="points of norm 1", do="Divide by the norm."
+            got=f"point {worst} with norm {float(norms[worst, 0]):.6g}",
+            need="points of norm 1",
+            do="Divide by the norm.",
         )
     return (array / norms).tolist()
 
 
 def _groups(value: Any) -> list[int]:
-    if not isinstance(value, (list, tuple)) or not value or any(
-        isinstance(entry, bool) or not isinstance(entry, int) or not 0 <= entry < len(PALETTE) for entry in value
+    if (
+        not isinstance(value, (list, tuple))
+        or not value
+        or any(
+            isinstance(entry, bool) or not isinstance(entry, int) or not 0 <= entry < len(PALETTE) for entry in value
+        )
     ):
         raise OptionError(
-            got=f"groups = {str(value)[:40]}", need=f"numbers from 0 to {len(PALETTE) - 1}, at least one", do="Correct it."
+            got=f"groups = {str(value)[:40]}",
+            need=f"numbers from 0 to {len(PALETTE) - 1}, at least one",
+            do="Correct it.",
         )
     return list(value)
 

@@ -1,4 +1,5 @@
-"""Which tokens training selects: a prompt vector in the plane, its descent, and the support vector machine behind it."""
+"""Which tokens training selects: a prompt vector in the plane, its descent, and the support vector machine behind
+it."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ def problem_of(points: Any) -> Any:
     """
     points = np.asarray(points, float)
     if points.ndim != 2 or points.shape[1] != 2 or not len(points) or len(points) % TOKENS:
-        raise ShapeError(got=f"points of shape {points.shape}", need=f"{TOKENS} tokens for each example", do="Add some.")
+        raise ShapeError(
+            got=f"points of shape {points.shape}", need=f"{TOKENS} tokens for each example", do="Add some."
+        )
     keys = points.reshape(-1, TOKENS, 2)
     # a third coordinate is the score: the head reads it, attention does not see it
     scores = np.broadcast_to(np.array([1.0, 0.0, 0.5])[:, None], (*keys.shape[:2], 1))
@@ -113,7 +116,8 @@ def figure(found: Training) -> Figure:
 
 
 def inseparable() -> InfeasibleError:
-    """What is said where no direction selects the best tokens: a ringed token lies between the others of its example."""
+    """What is said where no direction selects the best tokens: a ringed token lies between the others of its
+    example."""
     return InfeasibleError(
         got="tokens that no direction separates",
         need="each ringed token outside of the hull of the others of its example, all in one direction",
@@ -128,5 +132,15 @@ def warm_up(method: str, examples: int) -> None:
 
 def start(examples: int) -> np.ndarray:
     """Tokens to begin with: (3·examples, 2)."""
-    places = [[1.0, 0.3], [-0.9, 0.6], [-0.4, -0.9], [0.8, -0.6], [-1.1, -0.3], [0.1, 1.1], [1.3, -0.1], [-0.3, 0.4], [-1.0, 1.2]]
+    places = [
+        [1.0, 0.3],
+        [-0.9, 0.6],
+        [-0.4, -0.9],
+        [0.8, -0.6],
+        [-1.1, -0.3],
+        [0.1, 1.1],
+        [1.3, -0.1],
+        [-0.3, 0.4],
+        [-1.0, 1.2],
+    ]
     return np.array(places[: TOKENS * examples])

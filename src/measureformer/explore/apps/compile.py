@@ -19,9 +19,9 @@ def _():
     mo.md("""
     # Compile a function
 
-    Drag the points up and down to draw g. The network has no training: its weights are written down, by one of two proofs
-    that transformers are universal. The answer is g of the token itself, or g of the mean of the tokens, which needs
-    attention.
+    Drag the points up and down to draw g. The network has no training: its weights are written down, by one of two
+    proofs that transformers are universal. The answer is g of the token itself, or g of the mean of the tokens, which
+    needs attention.
     """)
     return DraggablePoints, compiling, drawing, mo, np
 
@@ -29,7 +29,12 @@ def _():
 @app.cell
 def _(mo):
     way = mo.ui.dropdown(["cells", "products"], value="cells", label="proof", searchable=False)
-    of = mo.ui.dropdown({"the token": "token", "the mean of two tokens": "mean"}, value="the mean of two tokens", label="g of", searchable=False)
+    of = mo.ui.dropdown(
+        {"the token": "token", "the mean of two tokens": "mean"},
+        value="the mean of two tokens",
+        label="g of",
+        searchable=False,
+    )
     mo.hstack([way, of], justify="start", gap=1.5)
     return of, way
 
@@ -40,7 +45,9 @@ def _(mo, way):
         cells = mo.ui.slider(steps=[4, 8, 16, 32], value=16, label="1/δ, cells in [0, 1]", show_value=True)
         degree = None
     else:
-        cells = mo.ui.slider(steps=[2, 4, 8, 16, 32, 64, 128], value=8, label="width: cells of a product", show_value=True)
+        cells = mo.ui.slider(
+            steps=[2, 4, 8, 16, 32, 64, 128], value=8, label="width: cells of a product", show_value=True
+        )
         degree = mo.ui.slider(1, 8, value=4, label="degree of the polynomial", show_value=True)
     mo.hstack([part for part in (degree, cells) if part is not None], justify="start", gap=1.5)
     return cells, degree
@@ -74,12 +81,18 @@ def _(cells, compiling, degree, drawing, mo, of, points, way):
     if way.value == "cells":
         net = compiling.by_cells(g, cells.value, of.value)
         more = [drawing.picture(compiling.error_figure(g, of.value, cells.value))]
-        words = "Yun et al.: quantise, give each context a number, look its value up. Exact at centres of cells; two tokens in one cell are sent to 0."
+        words = "Yun et al.: quantise, give each context a number, look its value up; two tokens in one cell go to 0."
     else:
         net = compiling.by_products(g, degree.value, cells.value, of.value)
         more = []
-        words = "Furuya, de Hoop and Peyré: a polynomial in blocks of attention; perceptrons multiply, on so many cells."
-    rows = [("largest error, tokens in different cells" if way.value == "cells" else "largest error", net.error), ("mean error", net.mean_error), *net.size]
+        words = (
+            "Furuya, de Hoop and Peyré: a polynomial in blocks of attention; perceptrons multiply, on so many cells."
+        )
+    rows = [
+        ("largest error, tokens in different cells" if way.value == "cells" else "largest error", net.error),
+        ("mean error", net.mean_error),
+        *net.size,
+    ]
     mo.hstack(
         [
             mo.vstack([points, mo.md(words), mo.Html(drawing.shown(drawing.table(rows)))]),

@@ -1,5 +1,5 @@
-"""Gaussian flow: a Gaussian stays one under a very deep layer; drag its mean and two points one standard deviation away,
-and watch it shrink, turn, collapse to a line, or blow up."""
+"""Gaussian flow: a Gaussian stays one under a very deep layer; drag its mean and two points one standard deviation
+away, and watch it shrink, turn, collapse to a line, or blow up."""
 # pyright: reportUnusedExpression=false
 
 import marimo

@@ -1,5 +1,5 @@
-"""Learning in context: drag examples, and compare what layers of linear attention learn from them with least squares, ridge
-regression and a softmax head."""
+"""Learning in context: drag examples, and compare what layers of linear attention learn from them with least squares,
+ridge regression and a softmax head."""
 # pyright: reportUnusedExpression=false
 
 import marimo
@@ -17,9 +17,9 @@ def _():
     mo.md("""
     # Learning in context
 
-    The points are the prompt: examples (x, y). One layer of linear attention is exactly one step of gradient descent on the
-    mean square error, so that more layers come closer to least squares; few of them behave like ridge regression. A softmax
-    head does not know about lines: it averages the labels of inputs nearby.
+    The points are the prompt: examples (x, y). One layer of linear attention is exactly one step of gradient descent on
+    the mean square error, so that more layers come closer to least squares; few of them behave like ridge regression. A
+    softmax head does not know about lines: it averages the labels of inputs nearby.
     """)
     return DraggablePoints, drawing, incontext, mo
 
@@ -64,9 +64,16 @@ def _(drawing, eta, incontext, layers, mo, penalty, points, ready, sharpness):
     words = [("ink", "least squares"), (2, "ridge"), (1, "linear attention"), (3, "softmax head")]
     rows = []
     for name, (intercept, slope) in found.weights.items():
-        rows.append((name, f"{intercept:.3f} + {slope:.3f} x, error {incontext.error(examples, (intercept, slope)):.4f}"))
+        rows.append(
+            (name, f"{intercept:.3f} + {slope:.3f} x, error {incontext.error(examples, (intercept, slope)):.4f}")
+        )
     mo.hstack(
-        [mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]), mo.Html(drawing.shown(drawing.table(rows), drawing.picture(incontext.figure(examples, eta.value, layers.value))))],
+        [
+            mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]),
+            mo.Html(
+                drawing.shown(drawing.table(rows), drawing.picture(incontext.figure(examples, eta.value, layers.value)))
+            ),
+        ],
         widths=[1, 1],
         gap=1.5,
         align="start",

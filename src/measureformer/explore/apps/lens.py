@@ -18,8 +18,8 @@ def _():
     # The lens
 
     A text is a cloud of tokens, and each layer moves it. Name a folder in Hugging Face layout (`config.json`,
-    `model.safetensors`, `tokenizer.json`) or a `.gguf` file; without one, the small model of the package is opened. Nothing
-    is downloaded.
+    `model.safetensors`, `tokenizer.json`) or a `.gguf` file; without one, the small model of the package is opened.
+    Nothing is downloaded.
     """)
     return DraggablePoints, drawing, lens, mf, mo
 
@@ -47,7 +47,9 @@ def _(drawing, folder, lens, mf, mo, text):
 
 @app.cell
 def _(found, mo):
-    layer = None if found is None else mo.ui.slider(0, len(found.plane) - 1, value=0, label="after layer", show_value=True)
+    layer = (
+        None if found is None else mo.ui.slider(0, len(found.plane) - 1, value=0, label="after layer", show_value=True)
+    )
     layer
     return (layer,)
 
@@ -55,7 +57,9 @@ def _(found, mo):
 @app.cell
 def _(DraggablePoints, mo):
     cloud = mo.ui.anywidget(
-        DraggablePoints([], box=(-1.4, 1.4, -1.05, 1.05), least=0, most=0, title="tokens in the plane of two directions")
+        DraggablePoints(
+            [], box=(-1.4, 1.4, -1.05, 1.05), least=0, most=0, title="tokens in the plane of two directions"
+        )
     )
     return (cloud,)
 

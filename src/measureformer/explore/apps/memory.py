@@ -1,5 +1,5 @@
-"""Recall a digit: draw a digit with the mouse, and a Hopfield memory of a hundred real ones answers with what it remembers;
-its update is attention."""
+"""Recall a digit: draw a digit with the mouse, and a Hopfield memory of a hundred real ones answers with what it
+remembers; its update is attention."""
 # pyright: reportUnusedExpression=false
 
 import marimo
@@ -17,9 +17,9 @@ def _():
     mo.md("""
     # Recall a digit
 
-    The memory holds ten handwritten pictures of each digit, centred and of length 1. An update is one layer of attention,
-    `ξ ↦ Σ_i softmax(β⟨x_i, ξ⟩) x_i`; it is repeated until nothing changes. At small β pictures melt into an average, at
-    large β the answer is one of them.
+    The memory holds ten handwritten pictures of each digit, centred and of length 1. An update is one layer of
+    attention, `ξ ↦ Σ_i softmax(β⟨x_i, ξ⟩) x_i`; it is repeated until nothing changes. At small β pictures melt into an
+    average, at large β the answer is one of them.
     """)
     return DraggablePoints, drawing, memory, mo
 
@@ -59,7 +59,8 @@ def _(beta, drawing, memory, mo, points, ready):
         (f"nearest stored: {found.label}", found.nearest),
     ]
     pictures = [
-        mo.vstack([mo.Html(drawing.shown(drawing.heat(image, words, low=-1.0, width="9rem"))), mo.md(words)]) for words, image in shown
+        mo.vstack([mo.Html(drawing.shown(drawing.heat(image, words, low=-1.0, width="9rem"))), mo.md(words)])
+        for words, image in shown
     ]
     rows = [
         ("answer", str(found.label)),

@@ -1,5 +1,5 @@
-"""Tokens as particles: drag tokens in the plane, on the circle or on the sphere, choose a layer, and watch its flow, its
-clusters, the energy, who attends to whom, and how much the layer stretches."""
+"""Tokens as particles: drag tokens in the plane, on the circle or on the sphere, choose a layer, and watch its flow,
+its clusters, the energy, who attends to whom, and how much the layer stretches."""
 # pyright: reportUnusedExpression=false
 
 import marimo
@@ -18,8 +18,8 @@ def _():
     # Tokens as particles
 
     Infinitely many thin layers of attention move tokens along `x' = Σ_j P_ij V x_j`, where `P` is how much each token
-    attends to the others. On the circle and on the sphere tokens are normalised after each layer. Thin lines are the ways
-    of the tokens, dots are where they end; on the circle, time goes inwards.
+    attends to the others. On the circle and on the sphere tokens are normalised after each layer. Thin lines are the
+    ways of the tokens, dots are where they end; on the circle, time goes inwards.
     """)
     return DraggablePoints, drawing, mo, particles
 
@@ -34,7 +34,10 @@ def _(mo, particles):
     beta = mo.ui.slider(0.0, 10.0, step=0.1, value=4.0, label="β", show_value=True)
     time = mo.ui.slider(0.1, 20.0, step=0.1, value=4.0, label="time", show_value=True)
     controls = mo.vstack(
-        [mo.hstack([space, count, kernel, heads], justify="start", gap=1.5), mo.hstack([preset, beta, time], justify="start", gap=1.5)]
+        [
+            mo.hstack([space, count, kernel, heads], justify="start", gap=1.5),
+            mo.hstack([preset, beta, time], justify="start", gap=1.5),
+        ]
     )
     controls
     return beta, count, heads, kernel, preset, space, time
@@ -45,7 +48,9 @@ def _(heads, mo, particles, preset, space):
     first = particles.Layer.preset(preset.value, space.value, heads.value)
     entries = mo.ui.array(
         [
-            mo.ui.matrix(matrix, min_value=-5, max_value=5, step=0.1, precision=1, debounce=True, label=f"{name} of head {h + 1}")
+            mo.ui.matrix(
+                matrix, min_value=-5, max_value=5, step=0.1, precision=1, debounce=True, label=f"{name} of head {h + 1}"
+            )
             for h in range(heads.value)
             for name, matrix in (("Q", first.Q[h]), ("K", first.K[h]), ("V", first.V[h]))
         ]
@@ -57,9 +62,7 @@ def _(heads, mo, particles, preset, space):
 def _(DraggablePoints, count, mo, particles, space):
     begin = particles.start(space.value, count.value)
     points = mo.ui.anywidget(
-        DraggablePoints(
-            begin, view=space.value, box=(-4.2, 4.2, -3.2, 3.2), least=1, most=200, title="tokens"
-        )
+        DraggablePoints(begin, view=space.value, box=(-4.2, 4.2, -3.2, 3.2), least=1, most=200, title="tokens")
     )
     return (points,)
 
@@ -83,7 +86,9 @@ def _():
 @app.cell
 def _(count, heads, kernel, mo, particles, space):
     with mo.status.spinner(title="Compiling the flow …"):
-        particles.warm_up(particles.Layer.preset("attract: V = I", space.value, heads.value, 1.0, kernel.value), count.value)
+        particles.warm_up(
+            particles.Layer.preset("attract: V = I", space.value, heads.value, 1.0, kernel.value), count.value
+        )
     ready = True
     return (ready,)
 
@@ -108,14 +113,24 @@ def _(drawing, entries, found, layer, mo, particles, points, tokens):
     ]
     matrix = particles.attention_matrix(layer, tokens)
     shades = drawing.heat(matrix, f"Attention matrix of {len(tokens)} tokens", high=float(matrix.max()))
-    parts = [drawing.table(rows), drawing.picture(particles.figure(found)), drawing.picture(particles.cluster_figure(found))]
+    parts = [
+        drawing.table(rows),
+        drawing.picture(particles.figure(found)),
+        drawing.picture(particles.cluster_figure(found)),
+    ]
     if found.ended:
         parts.insert(0, drawing.refusal(found.ended))
     mo.hstack(
         [
             points,
             mo.vstack([mo.Html(drawing.shown(*parts))]),
-            mo.vstack([mo.md("who (row) attends to whom (column), head 1"), mo.Html(drawing.shown(shades)), mo.accordion({"entries of Q, K, V": entries})]),
+            mo.vstack(
+                [
+                    mo.md("who (row) attends to whom (column), head 1"),
+                    mo.Html(drawing.shown(shades)),
+                    mo.accordion({"entries of Q, K, V": entries}),
+                ]
+            ),
         ],
         widths=[5, 4, 3],
         gap=1.5,

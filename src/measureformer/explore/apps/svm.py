@@ -18,8 +18,8 @@ def _():
     # Attention and support vectors
 
     Each colour is an example of three tokens; the ringed one has the best score. One vector p is trained so that
-    `softmax(⟨x_t, p⟩)` selects it. p grows without bound, and its direction tends to that of the vector of least norm with
-    `⟨x_best − x_t, p⟩ ≥ 1`, a support vector machine: the dashed line. Lengths are drawn on a logarithmic scale.
+    `softmax(⟨x_t, p⟩)` selects it. p grows without bound, and its direction tends to that of the vector of least norm
+    with `⟨x_best − x_t, p⟩ ≥ 1`, a support vector machine: the dashed line. Lengths are drawn on a logarithmic scale.
     """)
     return DraggablePoints, drawing, mo, svm
 
@@ -74,7 +74,10 @@ def _(drawing, method, mo, points, ready, steps, svm):
         beside = drawing.shown(drawing.table(rows), drawing.picture(svm.figure(found)))
     words = [(5, "ways of the prompt"), ("ink", "direction of the SVM")]
     mo.hstack(
-        [mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]), mo.Html(beside)], widths=[1, 1], gap=1.5, align="start"
+        [mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]), mo.Html(beside)],
+        widths=[1, 1],
+        gap=1.5,
+        align="start",
     )
     return
 
