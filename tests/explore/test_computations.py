@@ -249,7 +249,7 @@ def test_all_figures_of_the_apps_are_drawn() -> None:
         counterexample.map_figure(10),
         counterexample.gap_figure(10, softening=0.1),
         compiling.figure(compiling.by_cells(g, 4)),
-        compiling.error_figure(g, "mean", 8),
+        compiling.error_figure({4: compiling.by_cells(g, 4, "mean")}, 4),
         memory.figure(memory.recall([[0.5, 0.5]], 3.0)),
         svm.figure(svm.train(svm.start(2), steps=10)),
         incontext.figure([[0.0, 1.0], [1.0, 2.0]], 0.5, 4),

@@ -28,6 +28,7 @@ def test_the_wheel_holds_the_bibliography_and_the_marker_of_types(tmp_path: Path
     names = zipfile.ZipFile(wheel).namelist()
     assert f"measureformer-{version()}-" in wheel.name
     assert {"measureformer/refs.bib", "measureformer/py.typed", "measureformer/__init__.py"} <= set(names)
+    assert {"measureformer/explore/points.js", "measureformer/explore/apps/particles.py"} <= set(names)
     assert {name.split("/")[0] for name in names} == {"measureformer", f"measureformer-{version()}.dist-info"}
 
 

@@ -14,6 +14,7 @@ from measureformer.result import Figure
 
 Of = Literal["token", "mean"]
 GRID = (np.arange(400) + 0.5) / 400
+CELLS = (4, 8, 16, 32)
 OTHER = 0.98
 """Where the second token is, in figures and in errors."""
 
@@ -136,14 +137,18 @@ def figure(net: Network) -> Figure:
     return Figure("What the transformer computes", x, "answer", curves)
 
 
-def error_figure(g: Any, of: Of, chosen: int) -> Figure:
+def refined(g: Any, of: Of) -> dict[int, Network]:
+    """The networks of cells for all numbers of cells that the app offers."""
+    return {cells: by_cells(g, cells, of) for cells in CELLS}
+
+
+def error_figure(found: dict[int, Network], chosen: int) -> Figure:
     """Errors of the networks of cells against δ."""
-    counts = np.array([4, 8, 16, 32])
-    found = [by_cells(g, int(count), of) for count in counts]
+    sides = [1 / cells for cells in found]
     curves = (
-        series("largest error, tokens in different cells", 1 / counts, [net.error for net in found]),
-        series("mean error", 1 / counts, [net.mean_error for net in found]),
-        series("δ", 1 / counts, 1 / counts, "dashed"),
-        series(f"now: δ = 1/{chosen}", [1 / chosen], [by_cells(g, chosen, of).mean_error], "points"),
+        series("largest error, tokens in different cells", sides, [net.error for net in found.values()]),
+        series("mean error", sides, [net.mean_error for net in found.values()]),
+        series("δ", sides, sides, "dashed"),
+        series(f"now: δ = 1/{chosen}", [1 / chosen], [found[chosen].mean_error], "points"),
     )
     return Figure("Error against the side of the cells", "δ", "error", curves, xscale="log", yscale="log")

@@ -47,7 +47,8 @@ def heat(matrix: Any, words: str, *, low: float = 0.0, high: float = 1.0, width:
     entries = np.asarray(matrix, float)
     if entries.ndim != 2 or not entries.size:
         raise ShapeError(got=f"a matrix of shape {entries.shape}", need="(rows, columns)", do="Pass one matrix.")
-    share = np.clip((np.nan_to_num(entries, nan=low) - low) / (high - low), 0, 1)[..., None]
+    width_of_scale = high - low if high > low else 1.0
+    share = np.clip((np.nan_to_num(entries, nan=low) - low) / width_of_scale, 0, 1)[..., None]
     color = np.array([int(PALETTE[0][i : i + 2], 16) for i in (1, 3, 5)])
     stream = BytesIO()
     Image.fromarray((255 + share * (color - 255)).round().astype(np.uint8)).save(stream, "PNG")

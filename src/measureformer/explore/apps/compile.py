@@ -40,9 +40,9 @@ def _(mo):
 
 
 @app.cell
-def _(mo, way):
+def _(compiling, mo, way):
     if way.value == "cells":
-        cells = mo.ui.slider(steps=[4, 8, 16, 32], value=16, label="1/δ, cells in [0, 1]", show_value=True)
+        cells = mo.ui.slider(steps=list(compiling.CELLS), value=16, label="1/δ, cells in [0, 1]", show_value=True)
         degree = None
     else:
         cells = mo.ui.slider(
@@ -79,8 +79,9 @@ def _(cells, compiling, degree, drawing, mo, of, points, way):
     g = compiling.interpolated(points.array)
     points.curves = [curve([[v, float(g(v))] for v in compiling.GRID[::8]], "ink", style="dashed")]
     if way.value == "cells":
-        net = compiling.by_cells(g, cells.value, of.value)
-        more = [drawing.picture(compiling.error_figure(g, of.value, cells.value))]
+        found = compiling.refined(g, of.value)
+        net = found[cells.value]
+        more = [drawing.picture(compiling.error_figure(found, cells.value))]
         words = "Yun et al.: quantise, give each context a number, look its value up; two tokens in one cell go to 0."
     else:
         net = compiling.by_products(g, degree.value, cells.value, of.value)

@@ -12,6 +12,7 @@ def _():
     import marimo as mo
     import numpy as np
 
+    import measureformer as mf
     from measureformer.explore import drawing, gaussian
     from measureformer.explore.points import DraggablePoints
 
@@ -21,7 +22,7 @@ def _():
     Attention is affine on Gaussians, so that they stay Gaussian: mean and covariance follow an ordinary differential
     equation, and no token is needed. For softmax, `Σ' = VΣAΣ + ΣAᵀΣVᵀ` with `A = KᵀQ`.
     """)
-    return DraggablePoints, drawing, gaussian, mo, np
+    return DraggablePoints, drawing, gaussian, mf, mo, np
 
 
 @app.cell
@@ -62,22 +63,23 @@ def _(gaussian, kernel, mo):
 
 
 @app.cell
-def _(drawing, gaussian, kernel, matrices, mo, np, points, ready, time):
+def _(drawing, gaussian, kernel, matrices, mf, mo, np, points, ready, time):
     assert ready
-    chosen = (np.array(matrices.value[name], float) for name in "QKV")
-    found = gaussian.run(points.array, *chosen, kernel=kernel.value, time=time.value)
-    points.curves = gaussian.rings(found)
-    rows = [
-        ("blow-up", "none until then" if found.blow_up is None else f"at time {found.blow_up:.4g}"),
-        ("last time shown", found.times[-1]),
-        ("mean there", found.means[-1]),
-    ]
+    try:
+        chosen = (np.array(matrices.value[name], float) for name in "QKV")
+        found = gaussian.run(points.array, *chosen, kernel=kernel.value, time=time.value)
+        points.curves = gaussian.rings(found)
+        rows = [
+            ("blow-up", "none until then" if found.blow_up is None else f"at time {found.blow_up:.4g}"),
+            ("last time shown", found.times[-1]),
+            ("mean there", found.means[-1]),
+        ]
+        beside = drawing.shown(drawing.table(rows), drawing.picture(gaussian.figure(found)))
+    except mf.MeasureformerError as error:
+        beside = drawing.shown(drawing.refusal(error))
     words = [(0, "one standard deviation at first"), (1, "at the end"), (5, "in between"), ("ink", "way of the mean")]
     mo.hstack(
-        [
-            mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]),
-            mo.Html(drawing.shown(drawing.table(rows), drawing.picture(gaussian.figure(found)))),
-        ],
+        [mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]), mo.Html(beside)],
         widths=[1, 1],
         gap=1.5,
         align="start",
