@@ -48,11 +48,20 @@ def opened(folder: str) -> Any:
 
 def look(model: Any, text: str) -> Look:
     """What the model does to the tokens of the text."""
-    numbers = model.tokens(text)[:LONGEST]
-    trace = model.trace(numbers)
+    trace = model.trace(model.tokens(asked(text))[:LONGEST])
     clouds = np.stack([np.asarray(measure.points, float) for measure in trace.measures])
     words = tuple(trace.words)
     return Look(repr(model).strip("<>"), words, flat(clouds), *np.array([numbers_of(cloud) for cloud in clouds]).T)
+
+
+def asked(text: str) -> str | list[int]:
+    """A text, or token numbers where nothing but numbers was written: for models without a tokenizer.
+
+    >>> asked("3 1 4"), asked("to be")
+    ([3, 1, 4], 'to be')
+    """
+    words = text.split()
+    return [int(word) for word in words] if words and all(word.isdecimal() for word in words) else text
 
 
 def flat(clouds: Any) -> np.ndarray:
@@ -105,13 +114,3 @@ def cosine_figure(found: Look) -> Figure:
     """The mean cosine of two tokens after each layer."""
     depth = np.arange(len(found.cosine))
     return Figure("Mean cosine of two tokens", "layer", "cosine", (series("cosine", depth, found.cosine),))
-
-
-def attention(trace_step: Any, head: int) -> np.ndarray:
-    """How much each token attends to each in one head of a step of a trace; causal where the model is."""
-    heads = trace_step.heads
-    logits = np.asarray(heads.q)[head] @ np.asarray(heads.k)[head].T
-    if trace_step.block.causal:
-        logits = np.where(np.tri(len(logits), dtype=bool), logits, -np.inf)
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)

@@ -69,7 +69,8 @@ def _(cloud, drawing, found, layer, lens, mo):
     shown = None
     if found is not None:
         cloud.curves = lens.curves(found, layer.value)
-        figures = (drawing.picture(lens.figure(found)), drawing.picture(lens.cosine_figure(found)))
+        words = drawing.table([("tokens", " · ".join(found.words))])
+        figures = (words, drawing.picture(lens.figure(found)), drawing.picture(lens.cosine_figure(found)))
         shown = mo.hstack([cloud, mo.Html(drawing.shown(*figures))], widths=[1, 1], gap=1.5, align="start")
     shown
     return
