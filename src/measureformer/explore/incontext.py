@@ -96,13 +96,12 @@ def kernel_answers(points: Any, sharpness: float) -> np.ndarray:
 
 def curves(found: Learners) -> list[dict[str, Any]]:
     """The answers, as curves of the widget."""
-    shown = (
-        (found.least_squares, "ink", "dashed"),
-        (found.ridge, 2, "line"),
-        (found.kernel, 3, "line"),
-        (found.attention, 1, "line"),
-    )
-    return [curve(np.column_stack([GRID, y]), color, style=style, width=2) for y, color, style in shown]
+
+    def line(y: np.ndarray, color: int) -> dict[str, Any]:
+        return curve(np.column_stack([GRID, y]), color, width=2)
+
+    expected = curve(np.column_stack([GRID, found.least_squares]), "ink", style="dashed", width=2)
+    return [expected, line(found.ridge, 2), line(found.kernel, 3), line(found.attention, 1)]
 
 
 def figure(points: Any, eta: float, layers: int) -> Figure:

@@ -123,8 +123,16 @@ def recall(points: Any, beta: float) -> Recall:
     nearest = int(np.argmin(np.sum((kept.patterns - last) ** 2, axis=1)))
     logits = beta * kept.patterns @ last
     share = float(1 / np.sum(np.exp(logits - logits[nearest])))
-    pictures = (kept.picture(part) for part in (first, last, kept.patterns[nearest]))
-    return Recall(drawn, *pictures, int(kept.labels[nearest]), found.trace.energies, int(found.trace.steps), share)
+    return Recall(
+        drawn,
+        kept.picture(first),
+        kept.picture(last),
+        kept.picture(kept.patterns[nearest]),
+        int(kept.labels[nearest]),
+        found.trace.energies,
+        int(found.trace.steps),
+        share,
+    )
 
 
 def figure(found: Recall) -> Figure:

@@ -91,9 +91,8 @@ class Layer:
             raise OptionError(got=f"preset = {name!r}", need=f"one of {', '.join(PRESETS)}", do="Choose one.")
         Q, K, V = (_in_space(matrix, space) for matrix in PRESETS[name])
         turns = [_in_space(np.linalg.matrix_power(_TURN, h), space) for h in range(heads)]
-        return Layer(
-            space, np.stack([turn @ Q for turn in turns]), *(np.stack([M] * heads) for M in (K, V)), beta, kernel
-        )
+        turned, keys, values = (np.stack(stack) for stack in ([turn @ Q for turn in turns], [K] * heads, [V] * heads))
+        return Layer(space, turned, keys, values, beta, kernel)
 
     @property
     def attention(self) -> Any:

@@ -38,7 +38,7 @@ def _(drawing, folder, lens, mf, mo, text):
     try:
         with mo.status.spinner(title="Reading the text …"):
             found = lens.look(lens.opened(folder.value), text.value)
-        said = mo.md(found.name)
+        said = mo.Html(drawing.shown(drawing.table([("model", found.name)])))
     except mf.MeasureformerError as error:
         said = mo.Html(drawing.shown(drawing.refusal(error)))
     said
