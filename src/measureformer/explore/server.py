@@ -81,7 +81,9 @@ def application(host: str, port: int) -> Any:
     from starlette.routing import Route
 
     apps = catalogue()
-    builder = marimo.create_asgi_app(quiet=True, include_code=False, html_head=HEAD)
+    # all apps load marimo's files from one address: a browser then keeps them from app to app
+    assets = f"/{apps[0].name}"
+    builder = marimo.create_asgi_app(quiet=True, include_code=False, html_head=HEAD, asset_url=assets)
     for app in apps:
         builder = builder.with_app(path=f"/{app.name}", root=str(app.path))
     served: Any = builder.build()
