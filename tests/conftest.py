@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from jaxtyping import install_import_hook
 
 _HERE = Path(__file__).parent
 _SLOWEST = 10
+_MAPS = 25_000
 # the other chapters have many small programs to compile, or processes to start: `make quick` leaves them out
 _QUICK_CHAPTERS = {"attention", "cli", "package", "report", "result", "tools"}
 
@@ -32,18 +35,37 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 # tracing makes many objects that live on: looking through them all the time would be a tenth of the time of the tests
 gc.set_threshold(200_000, 50, 100)
 
+# Truths hold for any machine code, and compilation is most of the time of the tests, also in the processes that they
+# start: nothing is optimised, and by XLA's older emitters, which are faster then. Where machine code is what a test is
+# about, it asks for `optimised`. A jaxlib that does not know the flag would refuse to run.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+_OLD_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
+if version("jaxlib").startswith("0.10.") and _OLD_EMITTERS not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_OLD_EMITTERS}".strip()
+
 _seconds: dict[str, float] = defaultdict(float)
 
 
 @pytest.fixture(scope="module")
-def light_compilation() -> Iterator[None]:
-    """Truths hold for any machine code: many small programs are compiled without optimisation, to save time."""
+def optimised() -> Iterator[None]:
+    """Programs as users get them, up to the emitters."""
     import jax
 
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
+    # no program may come from, or go to, other tests
+    jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()  # other tests must not meet these programs
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+    jax.clear_caches()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def room_for_programs() -> Iterator[None]:
+    """Each program takes a few memory maps, of which Linux gives a process 65 530: too many of them end it."""
+    yield
+    maps, jax = Path("/proc/self/maps"), sys.modules.get("jax")
+    if jax is not None and maps.exists() and maps.read_bytes().count(b"\n") > _MAPS:
+        jax.clear_caches()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,7 +16,20 @@ from measureformer.maps.base import AbstractInContextMap
 DIM = 3
 KEY = jax.random.key(7)
 
+
+def _biases(heads: int, head_dim: int) -> tuple[Any, ...]:
+    rng = np.random.default_rng(3)
+    return tuple(rng.normal(size=shape) for shape in [(heads, head_dim)] * 3 + [(DIM,)])
+
+
 EXAMPLES: dict[str, Callable[[], AbstractInContextMap]] = {
+    "AffineAttention": lambda: mf.AffineAttention.random(
+        KEY, DIM, heads=2, head_dim=2, biases=_biases(2, 2), scale=0.7
+    ),
+    "RotaryAttention": lambda: mf.RotaryAttention.random(
+        KEY, DIM, heads=2, head_dim=2, biases=_biases(2, 2), frequencies=[0.8], scale=0.7
+    ),
+    "GatedMLP": lambda: mf.GatedMLP(*np.random.default_rng(4).normal(size=(3, DIM, DIM)), activation="silu"),
     "Attention": lambda: mf.Attention.random(KEY, DIM, heads=2, scale=0.7),
     "HardmaxAttention": lambda: mf.HardmaxAttention.random(KEY, DIM, heads=2),
     "LinearAttention": lambda: mf.LinearAttention.random(KEY, DIM, heads=2, scale=0.7),
@@ -37,7 +50,7 @@ EXAMPLES: dict[str, Callable[[], AbstractInContextMap]] = {
 # attention inside a causal mask and inside a composition are other programs: laws are checked on them too
 MORE: dict[str, Callable[[], AbstractInContextMap]] = {
     f"Causal({name})": lambda name=name: mf.Causal(EXAMPLES[name]())
-    for name in ("HardmaxAttention", "LinearAttention", "L2Attention", "UnnormalizedAttention")
+    for name in ("HardmaxAttention", "LinearAttention", "L2Attention", "RotaryAttention", "UnnormalizedAttention")
 } | {
     "composition and sum": lambda: 0.5 * (EXAMPLES["MLP"]() @ EXAMPLES["Attention"]()) + EXAMPLES["LayerNorm"](),
     "causal transformer": lambda: mf.Transformer.random(KEY, dim=DIM, depth=1, norm="rms", causal=True),

@@ -24,7 +24,9 @@ RANDOM = """
 _numbers = itertools.count()
 
 
-def claim_source(name: str, run: str = HOLDS, control: str = FAILS, *, size: int = 1, imports: str = "") -> str:
+def claim_source(
+    name: str, run: str = HOLDS, control: str = FAILS, *, size: int = 1, imports: str = "", needs: str = "None"
+) -> str:
     """The module of a claim. Each run of its experiment adds a letter to a file beside the module."""
     return textwrap.dedent(
         """
@@ -49,10 +51,10 @@ def claim_source(name: str, run: str = HOLDS, control: str = FAILS, *, size: int
     claim = Claim(
         name={name!r}, title="A planted claim", statement="Every x is small.", hypotheses=("x is real",),
         reference="castin2025, Section 3", run=run, control=control, control_statement="x is large",
-        quick=Config({size}), full=Config(10 * {size}),
+        quick=Config({size}), full=Config(10 * {size}), needs={needs},
     )
     """
-    ).format(name=name, run=run, control=control, size=size, imports=imports)
+    ).format(name=name, run=run, control=control, size=size, imports=imports, needs=needs)
 
 
 def write_tree(folder: Path, files: dict[str, str]) -> None:

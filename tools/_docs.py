@@ -55,7 +55,7 @@ def copied(source: str) -> str:
 
 
 def public() -> dict[str, list[str]]:
-    """Home -> public names."""
+    """Home -> public names; a folder that is public as a whole may have none of its own in the table."""
     found: dict[str, list[str]] = {}
     for name, (home, _) in homes(parse(PACKAGE / "__init__.py")).items():
         found.setdefault(home, []).append(name)

@@ -51,8 +51,10 @@ _HOMES = {
     ],
     "maps": [
         "AbstractInContextMap",
+        "AffineAttention",
         "Attention",
         "Causal",
+        "GatedMLP",
         "HardmaxAttention",
         "Identity",
         "L2Attention",
@@ -60,9 +62,11 @@ _HOMES = {
         "Linear",
         "LinearAttention",
         "MLP",
+        "PositionTable",
         "Positional",
         "RMSNorm",
         "Residual",
+        "RotaryAttention",
         "SinkhornAttention",
         "Sinusoidal",
         "Transformer",
@@ -89,7 +93,17 @@ _HOMES = {
     "refs": ["cite"],
     "errors": ["MeasureformerError"],
 }
-_NAMESPACES = ("flows", "implicit_bias", "incontext", "memory", "regularity", "structure", "text", "universality")
+_NAMESPACES = (
+    "flows",
+    "implicit_bias",
+    "incontext",
+    "lens",
+    "memory",
+    "regularity",
+    "structure",
+    "text",
+    "universality",
+)
 """Folders that are public as a whole: `mf.regularity.ball`."""
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -97,6 +111,7 @@ if TYPE_CHECKING:
     import measureformer.flows as flows  # noqa: F401
     import measureformer.implicit_bias as implicit_bias  # noqa: F401
     import measureformer.incontext as incontext  # noqa: F401
+    import measureformer.lens as lens  # noqa: F401
     import measureformer.memory as memory  # noqa: F401
     import measureformer.regularity as regularity  # noqa: F401
     import measureformer.structure as structure  # noqa: F401
@@ -121,8 +136,10 @@ if TYPE_CHECKING:
     from measureformer.flows import gaussian_flow as gaussian_flow
     from measureformer.maps import MLP as MLP
     from measureformer.maps import AbstractInContextMap as AbstractInContextMap
+    from measureformer.maps import AffineAttention as AffineAttention
     from measureformer.maps import Attention as Attention
     from measureformer.maps import Causal as Causal
+    from measureformer.maps import GatedMLP as GatedMLP
     from measureformer.maps import HardmaxAttention as HardmaxAttention
     from measureformer.maps import Identity as Identity
     from measureformer.maps import L2Attention as L2Attention
@@ -130,8 +147,10 @@ if TYPE_CHECKING:
     from measureformer.maps import Linear as Linear
     from measureformer.maps import LinearAttention as LinearAttention
     from measureformer.maps import Positional as Positional
+    from measureformer.maps import PositionTable as PositionTable
     from measureformer.maps import Residual as Residual
     from measureformer.maps import RMSNorm as RMSNorm
+    from measureformer.maps import RotaryAttention as RotaryAttention
     from measureformer.maps import SinkhornAttention as SinkhornAttention
     from measureformer.maps import Sinusoidal as Sinusoidal
     from measureformer.maps import Transformer as Transformer

@@ -1,4 +1,4 @@
-"""The command line: list claims, check some, write the atlas, recall pictures; train models (in `commands`).
+"""The command line: list claims, check some, write the atlas, recall pictures; the rest is in `commands`.
 
 Only Typer is imported here; JAX, Rich and the report are loaded by the commands that need them, so that help is quick.
 On a terminal there are colours and a progress bar, elsewhere plain lines.
@@ -20,8 +20,8 @@ import typer
 from typer.core import TyperGroup
 
 from measureformer import __version__
-from measureformer.commands import icl, text
-from measureformer.errors import ClaimRunError, MeasureformerError
+from measureformer.commands import icl, lens, text
+from measureformer.errors import ClaimNotRunError, ClaimRunError, MeasureformerError
 
 if TYPE_CHECKING:
     from measureformer._claims.atlas import AtlasRun, Event
@@ -43,6 +43,7 @@ What to type next:
   measureformer check NAME      check one of them, with its control, in seconds
   measureformer atlas --quick   check all of them and write atlas/index.html
   measureformer memory FOLDER   recall your own pictures from halves of them
+  measureformer lens PATH       measure a pretrained transformer on a text
   measureformer explore         drag tokens, draw functions and digits, in the browser
   measureformer --help          everything else
 """
@@ -71,6 +72,7 @@ app = typer.Typer(
 
 app.add_typer(icl.app, name="icl")
 app.add_typer(text.app, name="text")
+app.command()(lens.lens)
 
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 Quick = Annotated[bool, typer.Option("--quick/--full", help="Small sizes that take seconds, or the real ones.")]
@@ -137,6 +139,9 @@ def check(
     for entry in entries:
         try:
             result = run(entry, seed=seed, preset=_preset(quick))
+        except ClaimNotRunError as missing:
+            typer.echo(f"{_colored('not run')}  {entry.name}  {_one_line(missing.do)}", err=as_json)
+            continue
         except ClaimRunError as error:
             _complain_with_cause(error)
             continue
@@ -172,6 +177,7 @@ def atlas(
     others = [stored(entry, settings) for entry in everything if entry.name not in chosen]
     missing = {failure.claim: failure.message for failure in done.failures}
     missing |= dict.fromkeys(done.left, "was not finished")
+    missing |= {claim.claim: f"was not run. {claim.message}" for claim in done.not_run}
     page = write_report([*done.results, *filter(None, others)], out, missing=missing)
     _conclude(done, page)
 
@@ -291,7 +297,14 @@ def _complain_with_cause(error: ClaimRunError) -> None:
     _complain(f"measureformer: {error}")
 
 
-_COLORS = {"holds": "green", "violated": "red", "inconclusive": "yellow", "control passed": "yellow", "raised": "red"}
+_COLORS = {
+    "holds": "green",
+    "violated": "red",
+    "inconclusive": "yellow",
+    "control passed": "yellow",
+    "raised": "red",
+    "not run": "yellow",
+}
 
 
 def _colored(word: str, width: int = 0) -> str:
@@ -343,6 +356,7 @@ def _progress(total: int) -> Generator[Callable[[Event], None], None, None]:
 
 
 def _line(event: Event) -> str:
+    from measureformer._claims.atlas import NotRun
     from measureformer.report.words import number, status
     from measureformer.result import Result
 
@@ -350,6 +364,8 @@ def _line(event: Event) -> str:
     if isinstance(event.outcome, Result):
         seconds = "reused" if event.reused else f"{number(event.outcome.seconds)} s"
         return f"{count} {_colored(status(event.outcome), 14)}  {event.outcome.claim}  ({seconds})"
+    if isinstance(event.outcome, NotRun):
+        return f"{count} {_colored('not run', 14)}  {event.outcome.claim}  {_one_line(event.outcome.message)}"
     return f"{count} {_colored('raised', 14)}  {_one_line(event.outcome.message)}"
 
 
@@ -365,6 +381,8 @@ def _conclude(done: AtlasRun, page: Path) -> None:
     for result in done.results:
         if not result.passes:
             typer.echo(f"  {_colored(status(result), 14)}  {result.claim}")
+    if done.not_run:
+        typer.echo(f"  {_colored('not run', 14)}  {len(done.not_run)}, for want of weights: make lens-data")
     typer.echo(f"The page is {page}: open it in a browser.")
     if done.interrupted:
         typer.echo(f"Interrupted; left to run: {', '.join(done.left)}. The same command goes on from here.", err=True)

@@ -218,6 +218,10 @@ class ClaimRunError(MeasureformerError, RuntimeError):
     """The experiment of a claim, or its control, raised or returned something that is not an outcome."""
 
 
+class ClaimNotRunError(MeasureformerError, RuntimeError):
+    """A claim was not run, because what it is about (weights of a trained model) is not installed."""
+
+
 class OutputError(MeasureformerError, OSError):
     """A file of the atlas, or of a saved run, could not be written."""
 
@@ -226,12 +230,20 @@ class SavedRunError(MeasureformerError, ValueError):
     """A folder holds no saved run, a damaged one, or another than the one that is to go on."""
 
 
+class CheckpointError(MeasureformerError, ValueError):
+    """A checkpoint is missing, truncated, damaged or hostile, or is in a format that is not read."""
+
+
+class ArchitectureError(MeasureformerError, ValueError):
+    """A model of an unknown kind, or with a setting that its reader does not know."""
+
+
 class TextError(MeasureformerError, ValueError):
-    """A text that is empty, too short, not UTF-8, or holds characters that a model does not know."""
+    """A text that is empty, binary, too short or too long, or that does not fit the model's tokens."""
 
 
 class DependencyError(MeasureformerError, ImportError):
-    """A library that an optional part needs is not installed."""
+    """A library that an optional part needs, or the data it brings, is not installed."""
 
 
 class MeshError(MeasureformerError, ValueError):

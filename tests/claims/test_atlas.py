@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from measureformer._claims.atlas import AtlasRun, Event, Failure, Settings, run_atlas
-from measureformer._claims.registry import discover
-from measureformer.errors import OptionError, OutputError
+from measureformer._claims.registry import check, discover
+from measureformer.errors import ClaimNotRunError, OptionError, OutputError
 from measureformer.files import write_atomically
 from measureformer.result import Result
 from planting import HOLDS, INTERRUPTS, RAISES, RANDOM, claim_source, plant, runs
@@ -49,6 +49,29 @@ class Garden:
 @pytest.fixture
 def garden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Garden:
     return Garden(tmp_path, monkeypatch, a=HOLDS, b=RANDOM, c=HOLDS)
+
+
+def test_a_claim_without_what_it_needs_is_not_run_and_does_not_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # kills: a claim without weights counted as passed, or its absence passed over in silence
+    source = claim_source(
+        NAMES[0], needs="lambda: '' if (Path(__file__).parent / 'weights').exists() else 'No weights.'"
+    )
+    package = plant(tmp_path, monkeypatch, {"chapter/a.py": source, "chapter/b.py": claim_source(NAMES[1])})
+    events: list[Event] = []
+    done = run_atlas(discover(package), Settings(tmp_path / "atlas"), events.append)
+    assert [claim.claim for claim in done.not_run] == [NAMES[0]]
+    assert [result.claim for result in done.results] == [NAMES[1]]
+    assert done.passes
+    assert runs(tmp_path, package, "chapter/a") == 0
+    assert {event.outcome.claim for event in events} == set(NAMES[:2])
+    with pytest.raises(ClaimNotRunError, match="No weights"):
+        check(NAMES[0], package=package)
+    # once they are there, it is run
+    (tmp_path / package / "chapter" / "weights").touch()
+    assert not run_atlas(discover(package), Settings(tmp_path / "atlas"), events.append).not_run
+    assert runs(tmp_path, package, "chapter/a") == 1
 
 
 def test_results_are_stored_one_file_each(garden: Garden) -> None:

@@ -22,9 +22,6 @@ few = settings(max_examples=5)
 seeds = st.integers(0, 10**6)
 
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
-
-
 def scale_of(values: Any) -> float:
     return max(1.0, float(np.abs(np.asarray(values)).max()))
 

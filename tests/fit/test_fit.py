@@ -25,7 +25,6 @@ from measureformer.training import loop
 DIM = 2
 KEY = jax.random.key(0)
 SHORT = Training(steps=5, solver="euler", depth=1)
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def data(seed: int = 0, contexts: int = 3) -> tuple[list[mf.Discrete], list[np.ndarray], list[np.ndarray]]:

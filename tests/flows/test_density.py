@@ -11,7 +11,6 @@ from scipy.stats import multivariate_normal
 import measureformer as mf
 from measureformer import errors
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 SHARP = {"rtol": 1e-9, "atol": 1e-9}
 COV = np.array([[1.0, 0.3], [0.3, 0.5]])
 

@@ -20,7 +20,6 @@ from compilations import count_compilations
 from measureformer import errors
 
 DIM = 2
-pytestmark = pytest.mark.usefixtures("light_compilation")
 SHARP = {"rtol": 1e-10, "atol": 1e-10}
 
 

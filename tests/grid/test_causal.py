@@ -14,8 +14,6 @@ from grid_examples import exact, shares
 from measureformer.attention.grid.causal import BLOCK
 from measureformer.errors import OptionError, PlanError
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
-
 
 def problem(seed: int, m: int, n: int, d: int) -> tuple[Any, ...]:
     rng = np.random.default_rng(seed)

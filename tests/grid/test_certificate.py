@@ -20,8 +20,6 @@ from measureformer.attention.grid.plan import Moments
 from measureformer.attention.grid.planner import plan_of_shape
 from measureformer.errors import ToleranceError
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
-
 GRID = Costs(pair=1e-3)
 """Sums one by one are so dear that a grid is always taken."""
 

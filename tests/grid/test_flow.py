@@ -17,8 +17,6 @@ from measureformer.attention.grid import Costs, follow
 from measureformer.errors import MeasureformerError, OptionError, PlanError, ToleranceError, TracedError
 from measureformer.flows import _drive, _follow
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
-
 TOL = 1e-8
 A = np.array([[1.0, 0.5], [-0.3, 0.8]])
 # tokens turn, and the cloud keeps its size: plans of one shape, one program

@@ -23,8 +23,6 @@ from measureformer.errors import (
     TracedError,
 )
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
-
 GRID = Costs(pair=1e-3)
 
 

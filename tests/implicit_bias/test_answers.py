@@ -26,7 +26,6 @@ from measureformer.implicit_bias import (
 )
 
 KEY = jax.random.key(0)
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 # --- paths -----------------------------------------------------------------------------------------------------------
 

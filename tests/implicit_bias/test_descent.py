@@ -15,7 +15,6 @@ from measureformer import errors
 from measureformer.implicit_bias import Descent, Problem, Run, descend_all, generate, misalignment
 
 KEY = jax.random.key(0)
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def small(seed: int = 0) -> Problem:

@@ -16,7 +16,6 @@ from measureformer import errors
 from measureformer.implicit_bias import Problem, generate
 
 KEY = jax.random.key(0)
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def arrays(seed: int = 0, n: int = 3, T: int = 4, d: int = 5, q: int = 2) -> tuple[np.ndarray, ...]:

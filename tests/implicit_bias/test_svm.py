@@ -14,7 +14,6 @@ import measureformer as mf
 from measureformer import errors
 from measureformer.implicit_bias import SVM, Problem, generate, misalignment
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 DUAL: dict[str, Any] = {"frobenius": "fro", "nuclear": 2}
 OWN: dict[str, Any] = {"frobenius": "fro", "nuclear": "nuc"}
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner, Result
 
 from measureformer.cli import app
-
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def command(*arguments: str) -> Result:
@@ -18,17 +15,29 @@ def command(*arguments: str) -> Result:
 
 def test_icl(tmp_path: Path) -> None:
     sizes = ["--dim", "2", "--points", "3", "--width", "8", "--layers", "1", "--save", str(tmp_path / "icl")]
-    done = command("icl", "train", "--steps", "2", *sizes)
+    done = command("icl", "train", "--steps", "2", "--watch", "1", *sizes)
     assert done.exit_code == 0, done.output
     assert "2 steps of 64 prompts" in done.output
-    shown = command("icl", "evaluate", str(tmp_path / "icl"), "--points", "3", "--prompts", "50")
+    shown = command(
+        "icl",
+        "evaluate",
+        str(tmp_path / "icl"),
+        "--points",
+        "3",
+        "--prompts",
+        "50",
+        "--figure",
+        str(tmp_path / "curve.svg"),
+    )
     assert shown.exit_code == 0, shown.output
     rows = [line.split() for line in shown.output.splitlines()[1:4]]
     assert [row[0] for row in rows] == ["0", "1", "2"]
     # least squares knows two weights after two examples
     assert float(rows[2][2]) < 1e-9
     assert "ε after 2 examples" in shown.output
-    other = command("icl", "train", "--steps", "3", *sizes)
+    assert "least squares" in (tmp_path / "curve.svg").read_text(encoding="utf-8")
+    assert "local Lipschitz" in (tmp_path / "curve-training.svg").read_text(encoding="utf-8")
+    other = command("icl", "train", "--steps", "3", "--watch", "1", *sizes)
     assert other.exit_code == 2
     assert "steps 2 there, 3 here" in other.output
     for wrong in (["--task", "cubic"], ["--preset", "day"], ["--reading", "tree"]):

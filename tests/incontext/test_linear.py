@@ -14,7 +14,6 @@ import measureformer as mf
 from measureformer import errors
 from measureformer.incontext import linear
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 KEY = jax.random.key(0)
 
 

@@ -15,7 +15,6 @@ from measureformer.incontext import Architecture, InContextModel, LanguageModel,
 from measureformer.incontext.models import Reading
 from measureformer.numerics.random import two_keys
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 KEY = jax.random.key(0)
 SIZES = Architecture(width=8, layers=2, heads=2, branch=0.7)
 N = 5
@@ -122,8 +121,9 @@ def test_a_language_model_is_a_causal_map() -> None:
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(np.exp(-surprise), p[np.arange(3), tokens[0, 1:]], rtol=1e-12)
     assert net.parameters == sum(leaf.size for leaf in jax.tree.leaves(net))
-    with pytest.raises(errors.OptionError, match="GPT-2"):
-        LanguageModel.random(KEY, Architecture(8, 1, 2, norm="none"), vocabulary=5, context=6)
+    bare = Architecture(8, 1, 2, norm="none", branch=0.5)
+    plain = perturbed(LanguageModel.random(KEY, bare, vocabulary=5, context=6, dtype=np.float64))
+    np.testing.assert_allclose(plain.map.push(sigma).points, plain.logits(tokens)[0], atol=1e-12)
 
 
 def test_the_structure_of_heads_is_that_of_the_maps(models: Any) -> None:

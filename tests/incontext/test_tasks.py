@@ -14,7 +14,6 @@ from measureformer import errors
 from measureformer.incontext import baselines, tasks
 from measureformer.incontext.tasks import Prompts
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 KEY = jax.random.key(0)
 MANY = 4000
 

@@ -17,7 +17,6 @@ from measureformer import errors
 from measureformer.incontext import Architecture, InContextModel, Trained, Training, tasks
 from measureformer.training import loop
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 KEY = jax.random.key(0)
 SMALL = Architecture(width=8, layers=1, heads=2)
 SHORT = Training(steps=20, batch=8, rate=1e-2)

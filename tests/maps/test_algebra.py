@@ -16,9 +16,6 @@ D = 3
 few = settings(max_examples=5)
 
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
-
-
 def layers(seed: int) -> tuple[Any, Any, Any]:
     keys = jax.random.split(jax.random.key(seed), 3)
     first = mf.Residual(mf.Attention.random(keys[0], D, heads=2))

@@ -21,7 +21,6 @@ from measureformer.numerics.random import generator
 
 M = mf.memory
 KEY = jax.random.key(0)
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 class TestCapacity:

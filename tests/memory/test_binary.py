@@ -17,7 +17,6 @@ from measureformer.errors import DimensionMismatchError, OptionError, PatternErr
 
 M = mf.memory
 KEY = jax.random.key(0)
-pytestmark = pytest.mark.usefixtures("light_compilation")
 D = 12
 
 

@@ -17,7 +17,6 @@ from compilations import count_compilations
 from measureformer.errors import DimensionMismatchError, DtypeError, NotFiniteError, OptionError, PatternError
 
 M = mf.memory
-pytestmark = pytest.mark.usefixtures("light_compilation")
 D = 5
 
 

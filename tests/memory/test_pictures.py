@@ -18,7 +18,6 @@ from measureformer.cli import app
 from measureformer.errors import ImageError, OptionError
 
 M = mf.memory
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def save(path: Path, values: np.ndarray) -> Path:

@@ -13,7 +13,6 @@ import measureformer as mf
 from compilations import count_compilations
 from measureformer.errors import DimensionMismatchError, DtypeError, OptionError, ShapeError
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 R = mf.regularity
 HEAD = mf.Attention.random(jax.random.key(2), 3, heads=2)
 

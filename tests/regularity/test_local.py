@@ -27,11 +27,9 @@ from measureformer.errors import (
     ZeroVectorError,
 )
 from measureformer.maps.base import AbstractInContextMap
+from measureformer.regularity import certificate
 
 KEY = jax.random.key(11)
-
-
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 seeds = st.integers(0, 10**6)
@@ -217,6 +215,27 @@ def test_traces_are_a_certificate_too(monkeypatch: pytest.MonkeyPatch) -> None:
             assert found.upper < 3 * upper
             assert found.lower <= found.upper
     jax.clear_caches()
+
+
+@pytest.mark.parametrize(
+    "name", ["AffineAttention", "Causal(RotaryAttention)", "GatedMLP", "MLP", "LayerNorm", "RMSNorm"]
+)
+@pytest.mark.parametrize("limits", [(1, 2**33), (1, 0)], ids=["factors", "traces"])
+def test_what_is_bounded_in_large_dimensions_is_above_the_constant(
+    name: str, limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # kills: a cross term dropped for keys that turn, covariances that are not turned back, a slope left out
+    if limits[1] == 0 and "Attention" not in name:
+        pytest.skip("no attention, no traces")
+    G = ALL[name]()
+    mu = context(G, 4)
+    exact = float(eqx.filter_jit(certificate.upper_bound)(G, mu))
+    monkeypatch.setattr(certificate, "LARGE", limits[0])
+    monkeypatch.setattr(certificate, "AFFORDABLE", limits[1])
+    bound = float(eqx.filter_jit(lambda G, mu: certificate.upper_bound(G, mu))(G, mu))
+    constant = dense(G, mu)
+    assert constant <= exact
+    assert constant <= bound < 20 * constant
 
 
 def test_single_precision() -> None:

@@ -12,7 +12,6 @@ import pytest
 import measureformer as mf
 from measureformer.errors import DtypeError, OptionError
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 R = mf.regularity
 KEY = jax.random.key(0)
 

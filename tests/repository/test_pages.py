@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.usefixtures("light_compilation")
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if page.exists()]
 
 

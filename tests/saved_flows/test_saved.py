@@ -29,7 +29,6 @@ from measureformer.flows._saved import Folder
 
 DIM = 2
 TIMES = [0.0, 0.3, 0.31, 0.8, 1.0]
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def head(seed: int = 0) -> mf.Attention:

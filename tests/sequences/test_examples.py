@@ -39,7 +39,7 @@ def with_examples(module: ModuleType) -> list[doctest.DocTest]:
 
 
 @pytest.mark.parametrize("name", modules())
-def test_examples_run(name: str, light_compilation: None) -> None:
+def test_examples_run(name: str) -> None:
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
     for example in with_examples(module):

@@ -13,7 +13,7 @@ from measureformer.universality import hybrids, mixers, yun
 RNG = np.random.default_rng(5)
 
 
-def test_mixers_are_their_formulas(light_compilation: None) -> None:
+def test_mixers_are_their_formulas() -> None:
     n, d = 5, 2
     W, P, kernel, X = RNG.normal(size=(d, d)), RNG.normal(size=(n, n)), RNG.normal(size=(3, d)), RNG.normal(size=(n, d))
     np.testing.assert_allclose(mixers.Bilinear(W, P).tokens(X), P @ X @ W.T, atol=1e-12)

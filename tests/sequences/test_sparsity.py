@@ -224,7 +224,7 @@ def test_two_patterns_in_turn() -> None:
         sparsity.compile(lambda X: X, sparsity.pattern("causal", 3), d=1, delta=1 / 2)
 
 
-def test_masked_layers_are_ordinary_maps(light_compilation: None) -> None:
+def test_masked_layers_are_ordinary_maps() -> None:
     net = sparsity.compile(lambda X: X, sparsity.pattern("window", 3), d=1, delta=1 / 4)
     X = net.embedded(np.array([[0.25], [0.0], [0.75]]))
     for layer in (net.shifts[0], net.shifts[-1]):
@@ -259,7 +259,7 @@ def dense_formula(heads: Any, mask: np.ndarray, X: np.ndarray, hard: bool) -> np
 
 
 @pytest.mark.parametrize("kind", [mf.Attention, mf.HardmaxAttention])
-def test_sparse_attention_is_the_masked_formula(kind: Any, light_compilation: None) -> None:
+def test_sparse_attention_is_the_masked_formula(kind: Any) -> None:
     n, d = 12, 3
     heads = kind.random(jax.random.key(0), d, heads=2, scale=0.7)
     X = np.random.default_rng(0).normal(size=(n, d))
@@ -287,7 +287,7 @@ def test_sparse_attention_is_the_masked_formula(kind: Any, light_compilation: No
     assert np.abs(G(whole, *at) - G(equal, *at)).max() > 1e-3 or kind is mf.HardmaxAttention
 
 
-def test_sparse_attention_differentiates_and_refuses(light_compilation: None) -> None:
+def test_sparse_attention_differentiates_and_refuses() -> None:
     n, d = 6, 2
     heads = mf.Attention.random(jax.random.key(1), d)
     mask = sparsity.pattern("window", n)[0]

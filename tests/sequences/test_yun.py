@@ -281,7 +281,7 @@ def test_softmax_tends_to_hardmax_at_its_rate() -> None:
         assert error >= 1e-3 * math.exp(-gain * gap * 2)
 
 
-def test_layers_are_ordinary_maps(light_compilation: None) -> None:
+def test_layers_are_ordinary_maps() -> None:
     net, X = made(1, 2, 4), drawn(1, 2, 6, seed=3)
     picked = {layer.tag: layer for layer in net.layers if layer.tag != "value"}
     picked["value"] = net.layers[-2]
@@ -299,7 +299,7 @@ def test_layers_are_ordinary_maps(light_compilation: None) -> None:
                 )
 
 
-def test_whole_networks_are_ordinary_transformers(light_compilation: None) -> None:
+def test_whole_networks_are_ordinary_transformers() -> None:
     X = np.array([[0.2], [0.7]])
     placed = yun.compile(lambda X: X[..., ::-1, :], d=1, n=2, delta=1 / 2, positions=True)
     assert np.allclose(placed.as_map("hard").tokens(X), placed.run(X), atol=1e-9)

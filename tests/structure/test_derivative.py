@@ -12,8 +12,6 @@ import measureformer as mf
 from measureformer.errors import DerivativeError, DtypeError, OptionError, ShapeError
 from measureformer.structure.derivative import clustered
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
-
 A = np.array([[1.0, 0.4], [-0.3, 0.8]])
 LAYER = mf.Residual(mf.Attention.head(A, np.eye(2), 0.7 * np.eye(2)))
 RNG = np.random.default_rng(0)

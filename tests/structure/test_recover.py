@@ -14,8 +14,6 @@ import measureformer as mf
 from measureformer.errors import OptionError, SupportError, TracedError
 from measureformer.structure.weights import binary_marks, carriers, linear_marks
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
-
 KEY = jax.random.key(3)
 A = np.array([[1.0, 0.4], [-0.3, 0.8]])
 LAYER = mf.Residual(mf.Attention.head(A, np.eye(2), 0.7 * np.eye(2)))

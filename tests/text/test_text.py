@@ -19,7 +19,6 @@ from measureformer.text import BytePairs, Characters, TextModel
 from measureformer.text.corpus import split
 from measureformer.text.tokens import from_json
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 KEY = jax.random.key(0)
 VERSE = "the cat sat on the mat, and the rat sat on the cat. " * 30
 SMALL = Architecture(width=16, layers=1, heads=2)

@@ -17,7 +17,6 @@ from measureformer.universality._factors import table
 Block = mf.universality.Block
 few = settings(max_examples=5, phases=(Phase.explicit, Phase.generate))  # a seed does not shrink
 seeds = st.integers(0, 10**6)
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def block(rng: np.random.Generator, dim: int = 2) -> mf.universality.Block:

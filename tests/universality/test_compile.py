@@ -17,7 +17,6 @@ from measureformer.universality._program import Interval
 
 Block = mf.universality.Block
 SQUARE = mf.Box([-1.0, -1.0], [1.0, 1.0])
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def random_expression(seed: int, components: int = 2, dim: int = 2) -> mf.universality.Expression:

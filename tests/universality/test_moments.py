@@ -11,7 +11,6 @@ import measureformer as mf
 from measureformer import errors
 
 universality = mf.universality
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def line(seed: int, n: int) -> mf.Discrete:

@@ -16,7 +16,6 @@ from measureformer.universality import Architecture, Search
 
 LINE = mf.Box([-1.0], [1.0])
 SMALL = Search(contexts=60, queries=3, atoms=6)
-pytestmark = pytest.mark.usefixtures("light_compilation")
 
 
 def trained(save: Any = None) -> mf.universality.Trained:

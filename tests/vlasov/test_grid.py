@@ -17,7 +17,6 @@ import measureformer as mf
 from measureformer import errors
 from measureformer.flows._grid import moved_masses
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 BOX = [(-7.0, 7.0)]
 SWIRL = mf.flows.Interaction(lambda x, y: 3.0 * jnp.sin(5 * (x - y)) + 0.5 * x)
 

@@ -13,7 +13,6 @@ from scipy.linalg import sqrtm
 import measureformer as mf
 from measureformer import errors
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 LINE = mf.Gaussian([1.0], [[4.0]])
 
 

@@ -16,7 +16,6 @@ import measureformer as mf
 from measureformer import errors
 from measureformer.flows._push import refuse_folds
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 MEAN, COV = np.array([0.5, -1.0]), np.array([[1.0, 0.3], [0.3, 0.5]])
 LAW = multivariate_normal(MEAN, COV)
 POINTS = np.random.default_rng(0).normal(size=(5, 2))

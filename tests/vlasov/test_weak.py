@@ -14,7 +14,6 @@ from compilations import count_compilations
 from measureformer import errors
 from measureformer.flows._map import Depthwise
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 SHARP = {"rtol": 1e-9, "atol": 1e-9}
 
 

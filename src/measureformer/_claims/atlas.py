@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from measureformer._claims.base import Preset
 from measureformer._claims.registry import Entry, fingerprint_of, load, require, run
-from measureformer.errors import ClaimRunError, OptionError, ResultFormatError
+from measureformer.errors import ClaimNotRunError, ClaimRunError, OptionError, ResultFormatError
 from measureformer.files import claim_file, write_atomically
 from measureformer.result import Result
 
@@ -46,10 +46,18 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class NotRun:
+    """A claim that could not be run, because what it is about is not installed."""
+
+    claim: str
+    message: str
+
+
+@dataclass(frozen=True)
 class Event:
     """One claim is done, `done` of `total` so far; `reused` if its stored result was still good."""
 
-    outcome: Result | Failure
+    outcome: Result | Failure | NotRun
     done: int
     total: int
     reused: bool = False
@@ -62,6 +70,7 @@ class AtlasRun:
     results: tuple[Result, ...]
     failures: tuple[Failure, ...]
     left: tuple[str, ...]
+    not_run: tuple[NotRun, ...] = ()
 
     @property
     def interrupted(self) -> bool:
@@ -81,9 +90,9 @@ def run_atlas(entries: Sequence[Entry], settings: Settings, on_event: Callable[[
     require(settings.seed, settings.preset)
     if settings.jobs < 1:
         raise OptionError(got=f"{settings.jobs} jobs", need="at least one", do="Leave --jobs out for one.")
-    done: dict[str, Result | Failure] = {}
+    done: dict[str, Result | Failure | NotRun] = {}
 
-    def finish(outcome: Result | Failure, *, reused: bool = False) -> None:
+    def finish(outcome: Result | Failure | NotRun, *, reused: bool = False) -> None:
         done[outcome.claim] = outcome
         on_event(Event(outcome, len(done), len(entries), reused))
 
@@ -107,6 +116,7 @@ def run_atlas(entries: Sequence[Entry], settings: Settings, on_event: Callable[[
         results=tuple(outcome for outcome in outcomes if isinstance(outcome, Result)),
         failures=tuple(outcome for outcome in outcomes if isinstance(outcome, Failure)),
         left=tuple(entry.name for entry in entries if entry.name not in done),
+        not_run=tuple(outcome for outcome in outcomes if isinstance(outcome, NotRun)),
     )
 
 
@@ -121,16 +131,18 @@ def stored(entry: Entry, settings: Settings) -> Result | None:
     return result if (result.claim, result.fingerprint) == (entry.name, wanted) else None
 
 
-def _run_and_store(entry: Entry, settings: Settings) -> Result | Failure:
+def _run_and_store(entry: Entry, settings: Settings) -> Result | Failure | NotRun:
     try:
         result = run(entry, seed=settings.seed, preset=settings.preset)
+    except ClaimNotRunError as missing:
+        return NotRun(entry.name, missing.do)
     except ClaimRunError as error:
         return Failure(entry.name, error.got, "".join(traceback.format_exception(error.__cause__ or error)))
     write_atomically(claim_file(settings.out / RESULTS, entry.name, "json"), result.to_json().encode())
     return result
 
 
-def _outcomes(entries: Sequence[Entry], settings: Settings) -> Generator[Result | Failure, None, None]:
+def _outcomes(entries: Sequence[Entry], settings: Settings) -> Generator[Result | Failure | NotRun, None, None]:
     workers = min(settings.jobs, len(entries))
     if workers > 1:
         yield from _in_parallel(entries, settings, workers)
@@ -138,13 +150,15 @@ def _outcomes(entries: Sequence[Entry], settings: Settings) -> Generator[Result 
         yield from (_run_and_store(entry, settings) for entry in entries)
 
 
-def _in_worker(module: str, settings: Settings) -> Result | Failure:
+def _in_worker(module: str, settings: Settings) -> Result | Failure | NotRun:
     # Ctrl-C reaches the whole process group; the parent decides what becomes of a worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return _run_and_store(load(module), settings)
 
 
-def _in_parallel(entries: Sequence[Entry], settings: Settings, workers: int) -> Generator[Result | Failure, None, None]:
+def _in_parallel(
+    entries: Sequence[Entry], settings: Settings, workers: int
+) -> Generator[Result | Failure | NotRun, None, None]:
     """Outcomes in the order in which the worker processes finish; a worker that dies is a failure of what it left."""
     joblib = cast(Any, importlib.import_module("joblib"))
     loky = cast(Any, importlib.import_module("joblib.externals.loky"))
@@ -152,7 +166,7 @@ def _in_parallel(entries: Sequence[Entry], settings: Settings, workers: int) -> 
     # only the module's name travels: an experiment may close over things that cannot be sent
     jobs = [joblib.delayed(_in_worker)(entry.module, settings) for entry in entries]
     parallel = joblib.Parallel(n_jobs=workers, backend="loky", return_as="generator_unordered", batch_size=1)
-    outcomes = cast(Generator[Result | Failure, None, None], parallel(jobs))
+    outcomes = cast(Generator[Result | Failure | NotRun, None, None], parallel(jobs))
     try:
         for outcome in outcomes:
             left.discard(outcome.claim)

@@ -45,6 +45,9 @@ class Claim(Generic[C]):
     control_statement: str
     quick: C
     full: C
+    needs: Callable[[], str] | None = None
+    """What is not installed and how to install it, in a sentence; empty if the claim can be run. A claim without what
+    it needs is reported as not run, and never as passed."""
 
     def config(self, preset: Preset) -> C:
         return self.quick if preset == "quick" else self.full

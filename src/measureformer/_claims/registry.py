@@ -21,7 +21,7 @@ from typing import Any, cast, get_args
 from measureformer import __version__
 from measureformer._claims.base import Claim, Preset
 from measureformer._claims.fingerprint import fingerprint
-from measureformer.errors import ClaimDefinitionError, ClaimRunError, OptionError, UnknownClaimError
+from measureformer.errors import ClaimDefinitionError, ClaimNotRunError, ClaimRunError, OptionError, UnknownClaimError
 from measureformer.files import is_claim_name
 from measureformer.refs import cite
 from measureformer.result import Outcome, Result
@@ -179,6 +179,8 @@ def _unknown(got: str, need: str, word: str, known: list[str]) -> UnknownClaimEr
 def run(entry: Entry, *, seed: int, preset: Preset) -> Result:
     """Run the claim of `entry` and its control with the same key."""
     require(seed, preset)
+    if entry.claim.needs is not None and (why := entry.claim.needs()):
+        raise ClaimNotRunError(got=f"the claim {entry.name}, which was not run", need="what it is about", do=why)
     import jax  # here, because listing claims must not wait for JAX
 
     claim, config = entry.claim, entry.claim.config(preset)

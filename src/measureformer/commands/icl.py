@@ -11,7 +11,7 @@ from measureformer.errors import OptionError
 
 app = typer.Typer(help="In-context learning: train a model on a task, compare it with classical learners.")
 
-PRESETS = {"minutes": (12_000, 64, 2e-3), "hour": (100_000, 64, 1e-3)}
+PRESETS = {"minutes": (12_000, 64, 2e-3), "hour": (80_000, 64, 2e-3)}
 """Name ↦ steps, prompts in each, and rate."""
 
 Save = Annotated[Path, typer.Option(help="Folder of the training; the same command goes on from there.")]
@@ -65,6 +65,9 @@ def evaluate(
     points: Annotated[int, typer.Option(help="Examples in a prompt.")] = 11,
     prompts: Annotated[int, typer.Option(help="Fresh prompts to average over.")] = 1280,
     shifted: Annotated[bool, typer.Option("--shifted", help="Also on prompts unlike those of training.")] = False,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the errors here, as SVG, and next to it what --watch saw.")
+    ] = None,
     seed: Seed = 0,
 ) -> None:
     """Print the error after every number of examples, next to least squares and others."""
@@ -93,6 +96,12 @@ def evaluate(
         for name, other in variants(law).items():
             found = epsilon(model, other, key, examples=points - 1, prompts=prompts)
             typer.echo(f"{name:18} {found.value:.4f}")
+    if figure is not None:
+        from measureformer.commands._learning import draw_errors, draw_training
+        from measureformer.training.folder import read_records
+
+        for file in (draw_errors(curves, figure), draw_training(read_records(folder), figure)):
+            typer.echo(f"drawn in {file}" if file else "training was not watched: see icl train --watch")
 
 
 def _task(name: str, dim: int) -> Any:

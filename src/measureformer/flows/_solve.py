@@ -8,13 +8,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from measureformer.errors import BlowUpError, OptionError, StepLimitError
 from measureformer.numerics.arrays import floats, host
 from measureformer.numerics.buckets import bucket
 
 MAX_STEPS = 200_000
+ORDER = 8
+"""Of Dopri8."""
 
 
 class Solved(NamedTuple):
@@ -103,6 +107,19 @@ def _control(rtol: Any, atol: Any, times: Any) -> Any:
     return diffrax.ClipStepSizeController(control, step_ts=times)
 
 
+def _first_step(field: AbstractField, t: Any, y: Any, rtol: Any, atol: Any) -> Any:
+    """The starting step of Hairer, Nørsett and Wanner (II.4): diffrax 0.7 would take 0.01, whatever the field."""
+    size = lambda a: jnp.sqrt(jnp.mean((a / (atol + rtol * jnp.abs(flat))) ** 2))  # noqa: E731
+    flat, back = ravel_pytree(y)
+    v = ravel_pytree(field.velocity(t, y))[0]
+    tiny = 0.01 * size(flat) / jnp.maximum(size(v), 1e-5)
+    later = ravel_pytree(field.velocity(t + tiny, back(flat + tiny * v)))[0]
+    steepest = jnp.maximum(size(v), size(later - v) / tiny)
+    first = jnp.minimum(100 * tiny, (0.01 / jnp.maximum(steepest, 1e-15)) ** (1 / ORDER))
+    # the old remedy where that is no number: a zero state, or a velocity that is about to blow up
+    return jnp.where(jnp.isfinite(first) & (first > 0), first, 0.01)
+
+
 @eqx.filter_jit
 def _solve(field: AbstractField, state: Any, times: Any, rtol: Any, atol: Any) -> Any:
     import diffrax
@@ -115,7 +132,7 @@ def _solve(field: AbstractField, state: Any, times: Any, rtol: Any, atol: Any) -
         diffrax.Dopri8(),
         times[0],
         times[-1],
-        None,
+        _first_step(field, times[0], state, rtol, atol),
         state,
         saveat=diffrax.SaveAt(ts=times, t1=True),
         stepsize_controller=_control(rtol, atol, times),

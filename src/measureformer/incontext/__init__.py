@@ -18,6 +18,7 @@ from measureformer.incontext._retrieval import train_reader as train_reader
 from measureformer.incontext._train import Trained as Trained
 from measureformer.incontext._train import Training as Training
 from measureformer.incontext._train import train as train
+from measureformer.incontext.language import Corpus as Corpus
 from measureformer.incontext.language import LanguageModel as LanguageModel
 from measureformer.incontext.models import Architecture as Architecture
 from measureformer.incontext.models import InContextModel as InContextModel

@@ -37,8 +37,8 @@ class Logits(eqx.Module):
     """|A|_F²/|A|²: between 1 and the rank."""
     eigenvalues: Any
     """Of A, (l, h, d), complex: those of the part that matters have d/heads entries, the others are 0."""
-    value_spectral: Float[Any, "l h"]
-    """Largest singular value of W_h V_h."""
+    value_singular: Float[Any, "l h d"]
+    """Singular values of W_h V_h, the largest first."""
     value_rank: Float[Any, "l h"]
     """Stable rank of W_h V_h."""
 
@@ -54,8 +54,10 @@ def logit_matrices(blocks: Blocks, a: Architecture) -> tuple[np.ndarray, np.ndar
     return A, np.einsum("lhko,lihk->lhoi", out, v)
 
 
-def structure(model: InContextModel) -> Logits:
+def structure(model: Any) -> Logits:
     """The symmetric and antisymmetric part, spectrum and rank of KᵀQ, and the spectrum of V, for each layer and head.
+
+    The model is an `InContextModel` or a `LanguageModel`.
 
     The logit of query x and key y is ⟨A x, y⟩ with A = KᵀQ/√k; the gain of LayerNorm is folded in.
 
@@ -75,7 +77,7 @@ def structure(model: InContextModel) -> Logits:
         singular[..., 0],
         _stable_rank(singular),
         np.linalg.eigvals(A),
-        of_values[..., 0],
+        of_values,
         _stable_rank(of_values),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from measureformer.errors import OptionError
 from measureformer.incontext.bayes import Ginc
 from measureformer.incontext.models import Architecture, Blocks, as_layers, causal_mask, normed, through
 from measureformer.maps.base import AbstractInContextMap
@@ -41,12 +40,6 @@ class LanguageModel(eqx.Module):
         key: Any, architecture: Architecture, *, vocabulary: int, context: int, dtype: Any = np.float32
     ) -> LanguageModel:
         """A model before training."""
-        if architecture.norm != "layer" or architecture.branch != 1:
-            raise OptionError(
-                got=f"norm = {architecture.norm!r}, branch = {architecture.branch}",
-                need="LayerNorm and branch 1, as in GPT-2",
-                do="Leave both out.",
-            )
         sizes = positive_int(vocabulary, "vocabulary"), positive_int(context, "context")
         return _random(prng_key(key), architecture, *sizes, np.dtype(dtype))
 
@@ -70,7 +63,8 @@ class LanguageModel(eqx.Module):
         n = tokens.shape[1]
         h = self.embedding[tokens] + self.positions[:n]
         h = through(self.blocks, h, causal_mask(n, h.dtype), self.architecture)
-        return normed(h, self.final_norm) @ self.embedding.T
+        h = normed(h, self.final_norm) if self.architecture.norm == "layer" else h
+        return h @ self.embedding.T
 
     @eqx.filter_jit
     def surprise(self, tokens: Int[Any, "b n"]) -> Float[Array, "b m"]:
@@ -97,6 +91,20 @@ def _random(key: Any, a: Architecture, vocabulary: int, context: int, dtype: Any
         jnp.stack([jnp.ones(a.width, dtype), jnp.zeros(a.width, dtype)]),
         a,
     )
+
+
+class Corpus(NamedTuple):
+    """Tokens of a text, for models that read `context` of them.
+
+    >>> import measureformer as mf
+    >>> letters = mf.text.Characters.of("to be or not to be")
+    >>> mf.incontext.Corpus(letters.encode("to be"), letters.size, context=4).vocabulary
+    7
+    """
+
+    tokens: Int[Any, " n"]
+    vocabulary: int
+    context: int
 
 
 class CorpusLoss(eqx.Module):

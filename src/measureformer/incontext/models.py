@@ -126,28 +126,34 @@ def through(blocks: Blocks, h: Array, log_weights: Array, a: Architecture, read:
         block = jax.tree.map(lambda leaf, i=i: leaf[i], blocks)
         rows = read if i == a.layers - 1 else EVERY
         h = h[:, rows] + a.branch * attended(block, h, mask, a, rows)[0]
-        inner = jax.nn.gelu((normed(h, block.norm_2) if a.norm == "layer" else h) @ block.up + block.up_bias)
-        h = h + a.branch * (inner @ block.down + block.down_bias)
+        # one long list of tokens: sums over it, which gradients are, take one loop instead of two
+        flat = h.reshape(-1, a.width)
+        inner = jax.nn.gelu((normed(flat, block.norm_2) if a.norm == "layer" else flat) @ block.up + block.up_bias)
+        h = (flat + a.branch * (inner @ _turned(block.down).T + block.down_bias)).reshape(h.shape)
     return h
+
+
+def _turned(matrix: Array) -> Array:
+    """The transpose, as an array of its own: the gradient of a tall matrix is then computed as that of a wide one, in
+    half the time, and the compiler does not turn it back."""
+    return jax.lax.optimization_barrier(matrix.T)
 
 
 def attended(block: Blocks, h: Array, mask: Array, a: Architecture, rows: slice = EVERY) -> tuple[Array, Array]:
     """What the attention of one block adds to the tokens in `rows`, and its weights (b, h, m, n)."""
-    D, seen = a.width, normed(h, block.norm_1) if a.norm == "layer" else h
+    D, flat = a.width, h.reshape(-1, a.width)
+    seen = normed(flat, block.norm_1) if a.norm == "layer" else flat
     if rows == EVERY:
-        q, k, v = jnp.split(seen @ block.qkv + block.qkv_bias, 3, axis=-1)
+        parts = jnp.split(seen @ block.qkv + block.qkv_bias, 3, axis=-1)
     else:
-        q = seen[:, rows] @ block.qkv[:, :D] + block.qkv_bias[:D]
-        k, v = jnp.split(seen @ block.qkv[:, D:] + block.qkv_bias[D:], 2, axis=-1)
-    q, k, v = (_heads(part, a) for part in (q, k, v))
+        asking = seen.reshape(h.shape)[:, rows].reshape(-1, D)
+        queries = asking @ block.qkv[:, :D] + block.qkv_bias[:D]
+        parts = [queries, *jnp.split(seen @ block.qkv[:, D:] + block.qkv_bias[D:], 2, axis=-1)]
+    q, k, v = (part.reshape(len(h), -1, a.heads, D // a.heads).transpose(0, 2, 1, 3) for part in parts)
     logits = jnp.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(D // a.heads) + mask[..., rows, :]
     weights = jax.nn.softmax(logits, axis=-1)
-    values = jnp.einsum("bhij,bhjk->bhik", weights, v).transpose(0, 2, 1, 3)
-    return values.reshape(h.shape[0], -1, D) @ block.out + block.out_bias, weights
-
-
-def _heads(rows: Array, a: Architecture) -> Array:
-    return rows.reshape(*rows.shape[:2], a.heads, a.width // a.heads).transpose(0, 2, 1, 3)
+    values = jnp.einsum("bhij,bhjk->bhik", weights, v).transpose(0, 2, 1, 3).reshape(-1, D)
+    return (values @ block.out + block.out_bias).reshape(len(h), -1, D), weights
 
 
 def attention_weights(blocks: Blocks, h: Array, log_weights: Array, a: Architecture) -> Float[Array, "l b h n n"]:

@@ -6,6 +6,7 @@ time, and reports losses, the gradient of each group of weights, and the structu
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,15 +14,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from measureformer.errors import OptionError
+from measureformer.errors import DtypeError, OptionError
 from measureformer.incontext._observe import Logits, structure
 from measureformer.incontext._train import METHODS, InContextLoss, Method, Training, direction
+from measureformer.incontext.language import Corpus, CorpusLoss, LanguageModel
 from measureformer.incontext.models import Architecture, Blocks, InContextModel
 from measureformer.incontext.tasks import AbstractTask
 from measureformer.numerics.arrays import positive_int, prng_key
 
+Model = InContextModel | LanguageModel
 GROUPS = ("Q", "K", "V", "MLP", "embedding", "rest")
 """Of weights, whose gradients are measured separately."""
 
@@ -54,7 +58,7 @@ class Comparison:
     gradients: dict[str, Float[np.ndarray, "r s t g"]]
     """Norms of the gradients of `GROUPS` before each step."""
     structures: dict[str, Logits]
-    """Of the first seed, trained at the best rate."""
+    """At the best rate, of the seed with the least final loss; nothing for an optimiser that blew up at all rates."""
 
     def final(self, name: str, share: float = 0.1) -> Float[np.ndarray, "r s"]:
         """Mean loss over the last share of the steps; infinite where training blew up."""
@@ -71,45 +75,75 @@ class Comparison:
 
 
 def compare_optimizers(
-    task: AbstractTask,
+    task: Any,
     key: Any,
     *,
     architecture: Architecture | None = None,
-    points: int = 7,
     training: Training | None = None,
     rates: Any = None,
     seeds: int = 3,
+    names: Iterable[str] = tuple(OPTIMIZERS),
 ) -> Comparison:
-    """Trains a small in-context learner by SGD, momentum, clipped, normalised and sign descent, and Adam.
+    """Trains a small model by SGD, momentum, clipped, normalised and sign descent, and Adam.
 
-    All share weights and prompts seed by seed. `rates` are tried by every optimiser; left out, six that suit each. Of
-    `training`, steps, batch, warm-up and the shape of the rate are used.
+    The task is one of in-context learning, of which prompts have 2·dim + 1 examples, or a `Corpus`, of which the next
+    token is predicted. All share weights and data seed by seed. `rates` are tried by every optimiser; left out, six
+    that suit each. Of `training`, steps, batch, warm-up and the shape of the rate are used.
 
     >>> import jax, measureformer as mf
     >>> small = mf.incontext.Architecture(width=8, layers=1, heads=1)
     >>> few = mf.incontext.Training(steps=3, batch=4)
     >>> task = mf.incontext.tasks.linear(1)
     >>> found = mf.incontext.compare_optimizers(
-    ...     task, jax.random.key(0), architecture=small, points=3, training=few, rates=[0.1, 0.01], seeds=1
+    ...     task, jax.random.key(0), architecture=small, training=few, rates=[0.1, 0.01], seeds=1, names=["SGD", "Adam"]
     ... )
     >>> sorted(found.losses), found.losses["Adam"].shape, found.gradients["SGD"].shape
-    (['Adam', 'SGD', 'clipped', 'momentum', 'normalised', 'sign'], (2, 1, 3), (2, 1, 3, 6))
+    (['Adam', 'SGD'], (2, 1, 3), (2, 1, 3, 6))
     """
     architecture = Architecture(width=32, layers=2, heads=2) if architecture is None else architecture
     training = Training(steps=1000, batch=32) if training is None else training
+    names = tuple(names)
     if rates is not None and not (np.asarray(rates, float) > 0).all():
         raise OptionError(got=f"rates {rates}", need="positive numbers", do="Leave them out for six that suit each.")
+    if not names or any(name not in OPTIMIZERS for name in names):
+        raise OptionError(got=f"names {list(names)}", need=f"some of {', '.join(OPTIMIZERS)}", do="Leave them out.")
     keys = jax.random.split(prng_key(key), 2 * positive_int(seeds, "seeds")).reshape(2, seeds)
-    starts = eqx.filter_vmap(lambda k: InContextModel.random(k, task.dim, architecture, points=points))(keys[0])
-    objective = InContextLoss(task, None, training.batch, points)
+    fresh, objective = _problem(task, architecture, training.batch)
+    starts = eqx.filter_vmap(fresh)(keys[0])
     found: dict[str, list[Any]] = {}
-    for name, optimizer in OPTIMIZERS.items():
+    for name in names:
+        optimizer = OPTIMIZERS[name]
         tried = np.asarray(_rates(optimizer.method) if rates is None else rates, np.float32)
-        ended, losses, gradients = _swept(starts, keys[1], objective, training, optimizer, tried)
+        most = np.float32(np.inf if optimizer.clip is None else optimizer.clip)
+        number = np.asarray(METHODS.index(optimizer.method)), np.asarray(most)
+        ended, losses, gradients = _swept(starts, keys[1], objective, training, number, tried)
         found[name] = [tried, np.asarray(losses), np.asarray(gradients), ended]
     plain = Comparison(*({name: entry[i] for name, entry in found.items()} for i in range(3)), structures={})
-    best = {name: _picked(entry[3], plain.best(name)) for name, entry in found.items()}
-    return Comparison(plain.rates, plain.losses, plain.gradients, {n: structure(m) for n, m in best.items()})
+    heads: dict[str, Logits] = {}
+    for name, entry in found.items():
+        final, rate = plain.final(name), plain.best(name)
+        seed = int(final[rate].argmin())
+        if np.isfinite(final[rate, seed]):
+            heads[name] = structure(jax.tree.map(lambda leaf, at=(rate, seed): leaf[at], entry[3]))
+    return Comparison(plain.rates, plain.losses, plain.gradients, heads)
+
+
+def _problem(task: Any, architecture: Architecture, batch: int) -> tuple[Callable[[Any], Model], Any]:
+    """A model before training, by key, and what is minimised."""
+    if isinstance(task, Corpus):
+        sizes = {"vocabulary": task.vocabulary, "context": task.context}
+        return lambda key: LanguageModel.random(key, architecture, **sizes), CorpusLoss(jnp.asarray(task.tokens), batch)
+    if not isinstance(task, AbstractTask):
+        raise DtypeError(
+            got=f"a task of type {type(task).__name__}",
+            need="a task of in-context learning, or a Corpus",
+            do="Pass mf.incontext.tasks.linear(3), say.",
+        )
+    points = 2 * task.dim + 1
+    return (
+        lambda key: InContextModel.random(key, task.dim, architecture, points=points),
+        InContextLoss(task, None, batch, points),
+    )
 
 
 def _rates(method: Method) -> np.ndarray:
@@ -118,44 +152,51 @@ def _rates(method: Method) -> np.ndarray:
     return top / 3.0 ** np.arange(6)
 
 
-def _picked(models: Any, rate: int) -> InContextModel:
-    return jax.tree.map(lambda leaf: leaf[rate, 0], models)
-
-
 @eqx.filter_jit
 def _swept(
-    starts: InContextModel, keys: Array, objective: Any, training: Training, optimizer: Optimizer, rates: Any
+    starts: Model, keys: Array, objective: Any, training: Training, optimizer: tuple[Any, Any], rates: Any
 ) -> tuple[Any, Array, Array]:
-    """The trained models (r, s), losses (r, s, t) and gradients (r, s, t, g): one program for all rates and seeds."""
+    """The trained models (r, s), losses (r, s, t) and gradients (r, s, t, g): one program for all rates and seeds, and
+    for all optimisers too. Each step computes the directions of all methods, which is little, and takes one."""
     import optax
 
-    assert optimizer.method in METHODS
-    clip = optax.identity() if optimizer.clip is None else optax.clip_by_global_norm(optimizer.clip)
-    rule: Any = optax.chain(clip, direction(optimizer.method))
+    which, most = optimizer
+    rules = [direction(method) for method in METHODS]
+    clip = optax.clip_by_global_norm(most)
     shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, int(training.warmup * training.steps), training.steps, 0.01)
 
-    def one(rate: Array, start: InContextModel, key: Array) -> Any:
-        def step(carry: Any, i: Array) -> tuple[Any, Any]:
-            model, memory = carry
-            value, slope = jax.value_and_grad(objective)(model, jax.random.fold_in(key, i), i)
-            changes, memory = rule.update(slope, memory, model)
-            factor = rate * (jnp.ones(()) if training.constant else shape(i))
-            moved = jax.tree.map(lambda w, c: w - factor.astype(w.dtype) * c, model, changes)
-            return (moved, memory), (value, group_norms(slope))
+    def one(rate: Array, start: Model, key: Array) -> Any:
+        first, shaped = ravel_pytree(start)
 
-        (model, _), (losses, gradients) = jax.lax.scan(step, (start, rule.init(start)), jnp.arange(training.steps))
-        return model, losses, gradients
+        def step(carry: Any, i: Array) -> tuple[Any, Any]:
+            vector, memories = carry
+            value, slope = jax.value_and_grad(lambda v: objective(shaped(v), jax.random.fold_in(key, i), i))(vector)
+            clipped, _ = clip.update(slope, clip.init(vector))
+            pairs = [rule.update(clipped, memory) for rule, memory in zip(rules, memories, strict=True)]
+            change = jnp.stack([change for change, _ in pairs])[which]
+            factor = rate * (jnp.ones(()) if training.constant else shape(i))
+            moved = vector - factor.astype(vector.dtype) * change
+            return (moved, [memory for _, memory in pairs]), (value, group_norms(shaped(slope)))
+
+        begun = first, [rule.init(first) for rule in rules]
+        (vector, _), (losses, gradients) = jax.lax.scan(step, begun, jnp.arange(training.steps))
+        return shaped(vector), losses, gradients
 
     over_seeds = jax.vmap(one, in_axes=(None, 0, 0))
     return jax.vmap(over_seeds, in_axes=(0, None, None))(jnp.asarray(rates), starts, keys)
 
 
-def group_norms(slope: InContextModel) -> Float[Array, " g"]:
-    """Norms of the gradients of `GROUPS`: queries, keys, values, perceptrons, embedding, everything else."""
+def group_norms(slope: Model) -> Float[Array, " g"]:
+    """Norms of the gradients of `GROUPS`: queries, keys, values, perceptrons, embedding (and positions), the rest."""
     blocks: Blocks = slope.blocks
     q, k, v = jnp.split(blocks.qkv, 3, axis=2)
-    groups: list[list[Any]] = [[q], [k], [v], [blocks.up, blocks.up_bias, blocks.down, blocks.down_bias]]
-    groups.append([slope.read_in, slope.read_in_bias, *([] if slope.positions is None else [slope.positions])])
-    rest = [blocks.qkv_bias, blocks.out, blocks.out_bias, blocks.norm_1, blocks.norm_2]
-    groups.append([*rest, slope.final_norm, slope.read_out, slope.read_out_bias])
-    return jnp.stack([jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in group)) for group in groups])
+    groups = {"Q": [q], "K": [k], "V": [v], "MLP": [blocks.up, blocks.up_bias, blocks.down, blocks.down_bias]}
+    if isinstance(slope, InContextModel):
+        groups["embedding"] = [slope.read_in, slope.read_in_bias]
+        rest = [slope.read_out, slope.read_out_bias]
+    else:
+        groups["embedding"], rest = [slope.embedding], []
+    groups["embedding"] += [] if slope.positions is None else [slope.positions]
+    norms = [blocks.norm_1, blocks.norm_2, slope.final_norm]
+    groups["rest"] = [blocks.qkv_bias, blocks.out, blocks.out_bias, *norms, *rest]
+    return jnp.stack([jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in groups[name])) for name in GROUPS])

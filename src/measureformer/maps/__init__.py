@@ -1,15 +1,19 @@
 """In-context maps: layers as functions of a measure and a point, and their composition."""
 
+from measureformer.maps.affine import AffineAttention as AffineAttention
+from measureformer.maps.affine import RotaryAttention as RotaryAttention
 from measureformer.maps.attention import Attention as Attention
 from measureformer.maps.base import AbstractInContextMap as AbstractInContextMap
 from measureformer.maps.causal import Causal as Causal
 from measureformer.maps.causal import Positional as Positional
+from measureformer.maps.causal import PositionTable as PositionTable
 from measureformer.maps.causal import Sinusoidal as Sinusoidal
 from measureformer.maps.compose import Compose as Compose
 from measureformer.maps.compose import Identity as Identity
 from measureformer.maps.compose import Residual as Residual
 from measureformer.maps.compose import Scaled as Scaled
 from measureformer.maps.compose import Sum as Sum
+from measureformer.maps.gated import GatedMLP as GatedMLP
 from measureformer.maps.mlp import MLP as MLP
 from measureformer.maps.mlp import Linear as Linear
 from measureformer.maps.norm import LayerNorm as LayerNorm

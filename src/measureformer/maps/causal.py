@@ -13,7 +13,7 @@ from measureformer.errors import OptionError
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.compose import AbstractWrapper
 from measureformer.measures import AbstractGaussianLike, Prefixes
-from measureformer.numerics.arrays import scalar
+from measureformer.numerics.arrays import finite, floats, owned, scalar, shaped
 
 
 class Causal(AbstractWrapper):
@@ -109,3 +109,31 @@ class Sinusoidal(eqx.Module):
         powers = jnp.arange(0, self.dim, 2).astype(t.dtype) / self.dim
         angles = t[:, None] * self.length.astype(t.dtype) * 10_000.0 ** -powers[None, :]
         return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=1)
+
+
+class PositionTable(eqx.Module):
+    """The encoding t ↦ row t + `offset` of a table (length, dim): learnt positions, for whole times 0, 1, 2, …
+
+    A time beyond the table gets its last row; whoever builds the measure refuses it before.
+
+    >>> import measureformer as mf
+    >>> G = mf.Positional(mf.PositionTable([[0.0], [10.0], [20.0]]))
+    >>> G(mf.SpaceTime.uniform([[1.0], [2.0]], times=[0.0, 2.0]), [1.0], 2.0).tolist()
+    [21.0]
+    """
+
+    table: Float[Array, "length d"]
+    offset: int = eqx.field(static=True)
+
+    def __init__(self, table: Any, *, offset: int = 0) -> None:
+        table = shaped(floats(table, "table"), "table", "length d")
+        finite(table, "table")
+        self.table = owned(table)
+        self.offset = offset
+
+    @property
+    def dim(self) -> int:
+        return self.table.shape[1]
+
+    def __call__(self, t: Any) -> Array:
+        return jnp.take(self.table, jnp.round(t).astype(int) + self.offset, axis=0, mode="clip")

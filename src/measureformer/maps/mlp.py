@@ -90,7 +90,7 @@ class MLP(AbstractInContextMap):
             )
         parts = [*_affine(W1, b1, "W1", "b1"), *_affine(W2, b2, "W2", "b2")]
         self.W1, self.b1, self.W2, self.b2 = cast(parts, common_dtype(parts))
-        self.activation = _activation(activation)
+        self.activation = named_activation(activation)
         self.skip = bool(skip)
 
     @staticmethod
@@ -114,7 +114,8 @@ class MLP(AbstractInContextMap):
         return x + y if self.skip else y
 
 
-def _activation(activation: str | Activation) -> Activation:
+def named_activation(activation: str | Activation) -> Activation:
+    """A function of `jax.nn` by its name, or the function itself."""
     if callable(activation):
         return activation
     found = getattr(jax.nn, activation, None) if not activation.startswith("_") else None

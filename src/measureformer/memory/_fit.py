@@ -17,10 +17,7 @@ from measureformer.measures import Discrete
 from measureformer.memory._search import best_key
 from measureformer.numerics.arrays import common_dtype, finite, floats, host, positive_int, shaped
 from measureformer.numerics.buckets import bucket, pad_rows
-from measureformer.progress import bar
-
-STRIDE = 100
-"""Steps between two looks at the clock."""
+from measureformer.training.loop import trained
 
 
 class RetrievalFit(eqx.Module):
@@ -100,51 +97,51 @@ def fit_retrieval(
     m, padded = len(rows), mu.padded()
     weights = np.zeros(bucket(m), dtype)
     weights[:m] = 1 / m
-    data = padded, pad_rows(rows.astype(dtype), bucket(m)), pad_rows(index, bucket(m)), weights
-    Q, K, losses = _descend((start, start), data, steps, np.asarray(rate, dtype))
-    return RetrievalFit(Attention.head(Q, K, np.eye(d, dtype=dtype)), mu, losses)
+    loss = _Loss(padded, pad_rows(rows.astype(dtype), bucket(m)), pad_rows(index, bucket(m)), weights)
+    # nothing is drawn: the key is that of the loop
+    run = trained((start, start), loss, _Adam(np.asarray(steps), np.asarray(rate, dtype)), jax.random.key(0))
+    if run.failed:
+        raise TrainingError(
+            got=f"a loss that is not finite, after {run.done} steps",
+            need="a loss that stays finite",
+            do="Use a smaller rate, or rescale the patterns.",
+            last=None,
+        )
+    Q, K = run.weights
+    return RetrievalFit(Attention.head(Q, K, np.eye(d, dtype=dtype)), mu, run.losses)
 
 
-def _descend(start: Any, data: Any, steps: int, rate: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    import optax
+class _Loss(eqx.Module):
+    """Mean of −log(softmax weight of the right pattern): one log-normaliser minus one logit for each query."""
 
-    optimiser = optax.scale_by_adam()
-    state, losses = (start, optimiser.init(start)), []
-    with bar("retrieval", steps) as show:
-        for done in range(0, steps, STRIDE):
-            # the last stretch computes as many steps as the others, and takes those that were asked for
-            state, part = _stretch(optimiser, state, data, rate, np.asarray(min(STRIDE, steps - done)))
-            losses.append(np.asarray(part)[: min(STRIDE, steps - done)])
-            if not np.isfinite(losses[-1]).all():
-                raise TrainingError(
-                    got=f"a loss that is not finite, after {done} steps or more",
-                    need="a loss that stays finite",
-                    do="Use a smaller rate, or rescale the patterns.",
-                    last=None,
-                )
-            show(done, f"loss {losses[-1][-1]:.3g}")
-    (Q, K), _ = state
-    losses.append(np.asarray(_loss(state[0], data))[None])
-    return np.asarray(Q), np.asarray(K), np.concatenate(losses)
+    mu: Discrete
+    rows: Any
+    targets: Any
+    weights: Any
+
+    def __call__(self, matrices: tuple[Array, Array], key: Any, step: Any) -> Array:
+        q, k = (rows @ matrix.T for rows, matrix in zip((self.rows, self.mu.points), matrices, strict=True))
+        log_z = attend(q, k, k[:, :1], self.mu.log_weights).log_normalizer
+        right = jnp.sum(q * k[self.targets], axis=1) + self.mu.log_weights[self.targets]
+        return jnp.sum(self.weights * (log_z - right))
 
 
-@eqx.filter_jit
-def _loss(parameters: Any, data: Any) -> Array:
-    (Q, K), (mu, rows, targets, weights) = parameters, data
-    q, k = rows @ Q.T, mu.points @ K.T
-    log_z = attend(q, k, k[:, :1], mu.log_weights).log_normalizer
-    right = jnp.sum(q * k[targets], axis=1) + mu.log_weights[targets]
-    return jnp.sum(weights * (log_z - right))
+class _Adam(eqx.Module):
+    """Settings of the training. Numbers are arguments of the program, so that others do not compile another one."""
 
+    count: Any
+    rate: Any
 
-@eqx.filter_jit
-def _stretch(optimiser: Any, state: Any, data: Any, rate: Any, wanted: Any) -> Any:
-    def step(state: Any, t: Array) -> Any:
-        parameters, memory = state
-        loss, slope = jax.value_and_grad(_loss)(parameters, data)
-        change, memory = optimiser.update(slope, memory)
-        moved = jax.tree.map(lambda p, c: p - rate * c, parameters, change)
-        new = (moved, memory)
-        return jax.tree.map(lambda a, b: jnp.where(t < wanted, a, b), new, state), loss
+    @property
+    def steps(self) -> int:
+        return int(self.count)
 
-    return jax.lax.scan(step, state, jnp.arange(STRIDE))
+    @property
+    def tol(self) -> None:
+        return
+
+    @property
+    def optimizer(self) -> Any:
+        import optax
+
+        return optax.adam(self.rate)

@@ -17,6 +17,14 @@ Several heads are written as Σ_h O_h V_h with orthonormal columns in each O_h (
 V_h). Either the bounds of the heads are added, or their squares: the mixing part is then at most
 ‖(O_1 … O_H)‖ (max_j Σ_h c_j^h)^{1/2}, and ‖(O_1 … O_H)‖ = 1 where the heads are concatenated. The smaller one counts.
 
+Heads that turn with time (`RotaryAttention`) have gradients a_ij that depend on the token too, of norm at most
+‖K_h‖|q_i|. The cross term is then not zero, and s_i^{1/2} is replaced by ‖V‖ + ‖K_h‖|q_i| λ_max(V C_i Vᵀ)^{1/2}; the
+second part is V Cov_i(x, R(s)Kx) R(t_i)Q, with the covariance of values and turned keys.
+
+In large dimensions two norms are bounded instead of computed for every token. The second part is at most
+‖(O_1 … O_H)‖ (Σ_h ‖Cov_h Q_h‖²)^{1/2}. Perceptrons and normalisations are bounded by the norms of their factors:
+‖W₂‖ max|σ'| ‖W₁‖, and max|weight|/√(variance + eps).
+
 Every map is treated like this, as a mixing part of bounded norm and a part that acts on single tokens; sums add both,
 and (M₂ + D₂)(M₁ + D₁) = (M₂ (M₁ + D₁) + D₂ M₁) + D₂ D₁ for compositions.
 
@@ -38,15 +46,18 @@ from jaxtyping import Array
 from measureformer.attention import Attended, attend
 from measureformer.maps import (
     MLP,
+    AffineAttention,
     Attention,
     Causal,
     Compose,
+    GatedMLP,
     Identity,
     LayerNorm,
     Linear,
     Positional,
     Residual,
     RMSNorm,
+    RotaryAttention,
     Scaled,
     Sum,
     Transformer,
@@ -58,8 +69,14 @@ from measureformer.measures import Prefixes
 AFFORDABLE = 2**33
 """Multiplications that covariances may cost: a fraction of a second. Beyond, traces bound them from above."""
 
+LARGE = 256
+"""Dimension beyond which the norm of a matrix is bounded rather than computed for every token."""
+
 AT_ONCE = 256
 """Tokens whose small matrices exist at the same time."""
+
+
+Heads = Attention | AffineAttention | RotaryAttention
 
 
 class Parts(NamedTuple):
@@ -106,16 +123,56 @@ def _(G: Positional, mu: Any) -> Parts:
 
 @parts.register(Linear)
 @parts.register(MLP)
+@parts.register(GatedMLP)
 @parts.register(LayerNorm)
 @parts.register(RMSNorm)
 @parts.register(UnitNorm)
 def _(G: AbstractInContextMap, mu: Any) -> Parts:
-    """Maps of the point alone: the derivative at each token, exactly."""
+    """Maps of the point alone: the derivative at each token, exactly; in large dimensions a bound of its factors."""
+    if mu.dim > LARGE and type(G) in _FACTORS:
+        return Parts(0.0, _FACTORS[type(G)](G, mu.points))
 
     def one(x: Array) -> Array:
         return _norm(jax.jacfwd(lambda x: G.evaluate(None, x[None], None)[0])(x))
 
     return Parts(0.0, jax.lax.map(one, mu.points, batch_size=AT_ONCE))
+
+
+def _linear(G: Linear, x: Array) -> Array:
+    return jnp.broadcast_to(_norm(G.matrix), x.shape[:1])
+
+
+def _perceptron(G: MLP, x: Array) -> Array:
+    slopes = _slopes(G.activation, x @ G.W1.T + G.b1)
+    return _norm(G.W2) * jnp.max(jnp.abs(slopes), axis=1) * _norm(G.W1) + (1.0 if G.skip else 0.0)
+
+
+def _gated(G: GatedMLP, x: Array) -> Array:
+    gate, up = x @ G.W_gate.T, x @ G.W_up.T
+    by_gate = jnp.max(jnp.abs(_slopes(G.activation, gate) * up), axis=1) * _norm(G.W_gate)
+    by_up = jnp.max(jnp.abs(G.activation(gate)), axis=1) * _norm(G.W_up)
+    return _norm(G.W_down) * (by_gate + by_up)
+
+
+def _layer_norm(G: LayerNorm, x: Array) -> Array:
+    return jnp.max(jnp.abs(G.weight)) / jnp.sqrt(jnp.var(x, axis=1) + G.eps)
+
+
+def _rms_norm(G: RMSNorm, x: Array) -> Array:
+    return jnp.max(jnp.abs(G.weight)) / jnp.sqrt(jnp.mean(x * x, axis=1) + G.eps)
+
+
+def _slopes(activation: Callable[[Array], Array], at: Array) -> Array:
+    return jax.jvp(activation, (at,), (jnp.ones_like(at),))[1]
+
+
+_FACTORS: dict[type, Callable[[Any, Array], Array]] = {
+    Linear: _linear,
+    MLP: _perceptron,
+    GatedMLP: _gated,
+    LayerNorm: _layer_norm,
+    RMSNorm: _rms_norm,
+}
 
 
 @parts.register
@@ -157,9 +214,12 @@ def _(G: Compose, mu: Any) -> Parts:
     return done
 
 
-@parts.register
-def _(G: Attention, mu: Any) -> Parts:
-    q, k, _ = G.project(mu, mu.points)
+@parts.register(Attention)
+@parts.register(AffineAttention)
+@parts.register(RotaryAttention)
+def _(G: Heads, mu: Any) -> Parts:
+    turning = isinstance(G, RotaryAttention)
+    q, k, _ = G.project_at(mu, mu.points, mu.times) if turning else G.project(mu, mu.points)
     frames, R = jnp.linalg.qr(G.W)
     V = R @ G.V
     v = jnp.einsum("hed,nd->hne", V, mu.points)
@@ -168,8 +228,12 @@ def _(G: Attention, mu: Any) -> Parts:
     seen = partial(attend, q, k, log_weights=log_weights, times=times)
     # covariances do not feel a shift, but rounding does
     centred = [rows - jnp.einsum("n,hni->hi", jnp.exp(log_weights), rows)[:, None] for rows in (v, k)]
+    if turning:
+        gradients = jax.vmap(_norm)(G.K)[:, None] * jnp.linalg.norm(q, axis=2)
+    else:
+        gradients = jnp.linalg.norm(q @ G.K, axis=2)
     spread = _covariances if _affordable(G, mu.n) else _traces
-    size, pointwise, log_z = spread(G, frames, V, centred, jnp.linalg.norm(q @ G.K, axis=2), seen)
+    size, pointwise, log_z = spread(G, mu, _Frames(frames, V), centred, gradients, seen)
     # Σ_i p_i s_i e^{l_ij − log Z_i}: attention with queries and keys exchanged, and with them the arrow of time
     flipped = None if times is None else (-mu.times, -mu.times)
     nothing = jnp.zeros((*q.shape[:2], 0), q.dtype)
@@ -177,22 +241,25 @@ def _(G: Attention, mu: Any) -> Parts:
     massive = mu.log_weights > -jnp.inf
     sums = jnp.where(massive, jnp.exp(columns.log_normalizer + columns.log_normalizer_error), 0)
     added = jnp.sum(jnp.sqrt(jnp.max(sums, axis=1)))
-    squared = _norm(jnp.concatenate(list(frames), axis=1)) * jnp.sqrt(jnp.max(jnp.sum(sums, axis=0)))
+    squared = _stacked(frames) * jnp.sqrt(jnp.max(jnp.sum(sums, axis=0)))
     return Parts(jnp.minimum(added, squared), jnp.where(massive, pointwise, 0))
 
 
-def _affordable(G: Attention, n: int) -> bool:
+def _affordable(G: Heads, n: int) -> bool:
     heads, rows, width = G.K.shape[0], G.K.shape[1], min(G.W.shape[1:])
     return heads * n * n * width * (width + rows) <= AFFORDABLE
 
 
+def _mixing_size(G: Heads, V: Array, gradients: Array, cov: Array, slack: Array) -> Array:
+    """s_i of one token for each head (h,), from the covariances of its values (h, e, e), each wrong by `slack`."""
+    if isinstance(G, RotaryAttention):
+        spread = jnp.sqrt(jnp.maximum(jax.vmap(_top)(cov) + slack, 0))
+        return (jax.vmap(_norm)(V) + gradients * spread) ** 2
+    return jax.vmap(_top)(V @ V.swapaxes(1, 2) + gradients[:, None, None] ** 2 * cov) + gradients**2 * slack
+
+
 def _covariances(
-    G: Attention,
-    frames: Array,
-    V: Array,
-    centred: list[Array],
-    gradients: Array,
-    seen: Callable[..., Attended],
+    G: Heads, mu: Any, heads: _Frames, centred: list[Array], gradients: Array, seen: Callable[..., Attended]
 ) -> tuple[Array, Array, Array]:
     """s_i of each head (h, n), |Σ_h O_h Cov(v, k) Q_h| (n,), and a lower bound of log Z (h, n)."""
     v, k = centred
@@ -203,27 +270,33 @@ def _covariances(
     mean, second = out.values[..., : both.shape[2]], out.values[..., both.shape[2] :]
     slack = out.error_bound * (1 + 2 * jnp.linalg.norm(mean, axis=2)) + out.error_bound**2
     queries = G.scale * G.Q
+    large = min(G.W.shape[1], G.Q.shape[2]) > LARGE
+    grams, stacked = queries @ queries.swapaxes(1, 2), _stacked(heads.O)
 
-    def one(token: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        mean, second, gradients = token
+    def one(token: tuple[Array, ...]) -> tuple[Array, Array]:
+        mean, second, gradients, slack, time = token
         cov = second.reshape(h, e, -1) - mean[:, :e, None] * mean[:, None, :]
-        size = V @ V.swapaxes(1, 2) + gradients[:, None, None] ** 2 * cov[..., :e]
-        return jax.vmap(_top)(size), _norm(jnp.einsum("hoe,hek,hkd->od", frames, cov[..., e:], queries))
+        crossed = cov[..., e:]
+        if isinstance(G, RotaryAttention):
+            # Cov R(t) = (R(−t) Covᵀ)ᵀ, row by row
+            crossed = G.turned(crossed, jnp.broadcast_to(-time, (e,)))
+        if large:
+            squares = jax.vmap(lambda c, gram: _top(c @ gram @ c.T))(crossed, grams)
+            norm = stacked * jnp.sqrt(jnp.sum(jnp.maximum(squares, 0)))
+        else:
+            norm = _norm(jnp.einsum("hoe,hek,hkd->od", heads.O, crossed, queries))
+        return _mixing_size(G, heads.V, gradients, cov[..., :e], slack), norm
 
-    tokens = (mean.swapaxes(0, 1), second.swapaxes(0, 1), gradients.T)
+    times = mu.times if isinstance(G, RotaryAttention) else jnp.zeros_like(mu.log_weights)
+    tokens = (mean.swapaxes(0, 1), second.swapaxes(0, 1), gradients.T, slack.T, times)
     size, pointwise = jax.lax.map(one, tokens, batch_size=AT_ONCE)
     # heads add up, each with its own error of the covariance
     errors = jnp.sum(slack * jax.vmap(_norm)(queries)[:, None], axis=0)
-    return size.T + gradients**2 * slack, pointwise + errors, out.log_normalizer - out.log_normalizer_error
+    return size.T, pointwise + errors, out.log_normalizer - out.log_normalizer_error
 
 
 def _traces(
-    G: Attention,
-    frames: Array,
-    V: Array,
-    centred: list[Array],
-    gradients: Array,
-    seen: Callable[..., Attended],
+    G: Heads, mu: Any, heads: _Frames, centred: list[Array], gradients: Array, seen: Callable[..., Attended]
 ) -> tuple[Array, Array, Array]:
     """The same from λ_max ≤ trace, and from |Cov(v, k)| ≤ (trace of Cov(v) · trace of Cov(k))^{1/2}."""
     v, k = centred
@@ -232,9 +305,25 @@ def _traces(
     means = out.values[..., : v.shape[2]], out.values[..., v.shape[2] : -2]
     below = jnp.stack([jnp.maximum(jnp.linalg.norm(m, axis=2) - out.error_bound, 0) ** 2 for m in means], axis=2)
     spread = jnp.maximum(out.values[..., -2:] + out.error_bound[..., None] - below, 0)
-    size = jax.vmap(_norm)(V)[:, None] ** 2 + gradients**2 * spread[..., 0]
+    norms = jax.vmap(_norm)(heads.V)[:, None]
+    if isinstance(G, RotaryAttention):
+        size = (norms + gradients * jnp.sqrt(spread[..., 0])) ** 2
+    else:
+        size = norms**2 + gradients**2 * spread[..., 0]
     cross = jnp.sqrt(spread[..., 0] * spread[..., 1]) * jax.vmap(_norm)(G.scale * G.Q)[:, None]
     return size, jnp.sum(cross, axis=0), out.log_normalizer - out.log_normalizer_error
+
+
+class _Frames(NamedTuple):
+    """Heads as O_h V_h: orthonormal columns (h, o, e), and values (h, e, d)."""
+
+    O: Array  # noqa: E741
+    V: Array
+
+
+def _stacked(frames: Array) -> Array:
+    """‖(O_1 … O_H)‖."""
+    return _norm(jnp.concatenate(list(frames), axis=1))
 
 
 def _norm(matrix: Array) -> Array:

@@ -13,6 +13,8 @@ from measureformer.errors import ResultFormatError
 from measureformer.files import claim_file, write_atomically
 from measureformer.report.figure import draw, to_pdf, to_svg
 from measureformer.report.html import page
+from measureformer.report.lens import Part as Part
+from measureformer.report.lens import write_lens_report as write_lens_report
 from measureformer.result import Result
 
 PAGE = "index.html"

@@ -38,10 +38,11 @@ def page(
         _missing(missing),
         tag("main", *chapters),
     )
-    return f'<!DOCTYPE html>\n<html lang="en">\n{_head()}\n{body}\n</html>\n'
+    return f'<!DOCTYPE html>\n<html lang="en">\n{head("Atlas of claims · measureformer")}\n{body}\n</html>\n'
 
 
-def _head() -> Markup:
+def head(title: str) -> Markup:
+    """The head of a page: one style sheet, nothing that runs, nothing that is fetched."""
     style = resources.files("measureformer.report").joinpath("style.css").read_text(encoding="utf-8")
     seal = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     # a second wall behind the escaping: nothing is fetched or run, and no style but this one applies
@@ -52,7 +53,7 @@ def _head() -> Markup:
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="referrer", content="no-referrer"),
-        tag("title", "Atlas of claims · measureformer"),
+        tag("title", one_line(title)),
         tag("style", Markup(style)),
     )
 
@@ -166,7 +167,7 @@ def _row(check: Check) -> Markup:
 
 def _figure(result: Result, svg: bytes) -> Markup:
     data = result.run.figure
-    text = _described(data) if data else ""
+    text = described(data) if data else ""
     links = join(
         tag("a", "SVG", href=f"figures/{result.claim}.svg"),
         tag("a", "PDF", href=f"figures/{result.claim}.pdf"),
@@ -180,7 +181,7 @@ def _figure(result: Result, svg: bytes) -> Markup:
     )
 
 
-def _described(figure: Figure) -> str:
+def described(figure: Figure) -> str:
     """The figure in words, for those who do not see it."""
     curves = "; ".join(f"{series.label} ({series.style})" for series in figure.series)
     return one_line(f"{figure.title}. {figure.ylabel} against {figure.xlabel}: {curves}.")

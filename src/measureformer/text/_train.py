@@ -72,6 +72,8 @@ def train(
     """
     training = Training(steps=2000, batch=16, rate=2e-3) if training is None else training
     architecture = Architecture(width=128, layers=4, heads=4) if architecture is None else architecture
+    if save is not None:
+        saved.check_architecture(architecture)
     tools, seen, unseen = _tokens(text, tokenizer, context)
     of_weights, of_data = two_keys(prng_key(key))
     start = LanguageModel.random(of_weights, architecture, vocabulary=tools.size, context=context)

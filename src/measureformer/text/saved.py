@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from measureformer.errors import MeasureformerError
+from measureformer.errors import MeasureformerError, OptionError
 from measureformer.files import write_atomically
 from measureformer.incontext.language import LanguageModel
 from measureformer.incontext.models import EPS, Architecture, Blocks
@@ -59,11 +59,22 @@ def save(text_model: TextModel, folder: Any) -> None:
     import safetensors.numpy
 
     model, folder = text_model.model, Path(folder)
+    check_architecture(model.architecture)
     tensors = {name: np.asarray(value, order="C") for name, value in _tensors(model).items()}
     # the format that readers ask for before they look at the tensors
     write_atomically(folder / "model.safetensors", safetensors.numpy.save(tensors, {"format": "pt"}), do=DO)
     write_atomically(folder / "tokenizer.json", text_model.tokenizer.to_json().encode(), do=DO)
     write_atomically(folder / "config.json", json.dumps(_config(model), indent=1).encode(), do=DO)
+
+
+def check_architecture(architecture: Architecture) -> None:
+    """Refuse what no GPT-2 is."""
+    if architecture.norm != "layer" or architecture.branch != 1:
+        raise OptionError(
+            got=f"norm = {architecture.norm!r}, branch = {architecture.branch}",
+            need="LayerNorm and branch 1, as in GPT-2, to be saved",
+            do="Leave both out of the architecture, or do not save.",
+        )
 
 
 def load(folder: Any) -> TextModel:
@@ -137,7 +148,8 @@ def _model(tensors: dict[str, np.ndarray], a: Architecture, vocabulary: int, con
         if name not in tensors or tensors[name].shape != leaf.shape:
             found = f"of shape {tensors[name].shape}" if name in tensors else "missing"
             raise damaged(file, f"has {name} {found}, where config.json says {leaf.shape}")
-    get = lambda name: tensors[f"transformer.{name}"]  # noqa: E731
+    # half precision is for the disk
+    get = lambda name: np.asarray(tensors[f"transformer.{name}"], np.float32)  # noqa: E731
     each = lambda name: np.stack([get(f"h.{layer}.{name}") for layer in range(a.layers)])  # noqa: E731
     fields = {field: each(name) for field, name in _BLOCK.items()}
     fields |= {

@@ -79,8 +79,16 @@ class Folder(NamedTuple):
         if metadata.get("problem") != self.name or not alike or "losses" not in found:
             raise damaged(file, "is not a state of the training in problem.json")
         leaves = [on_device(found[name]) for name in wanted]
-        records = {name.removeprefix(RECORD): values for name, values in found.items() if name.startswith(RECORD)}
-        return jax.tree.unflatten(jax.tree.structure(state), leaves), found["losses"], records
+        return jax.tree.unflatten(jax.tree.structure(state), leaves), found["losses"], _records(found)
+
+
+def read_records(path: Any) -> dict[str, np.ndarray]:
+    """What was observed in the training that is saved there, by name; nothing if nothing was."""
+    return _records(read_tensors(Path(path) / "state.safetensors")[0])
+
+
+def _records(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name.removeprefix(RECORD): values for name, values in found.items() if name.startswith(RECORD)}
 
 
 def read_tensors(file: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:

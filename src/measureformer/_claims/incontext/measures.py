@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from measureformer._claims._random import once
 from measureformer._claims.base import Claim
 from measureformer._claims.incontext._floats import floats
 from measureformer._claims.incontext._learner import Learner, learned, prompts, start, task
@@ -24,12 +25,13 @@ class Config(Learner):
     """1 if the sequence is trained too: order and repetition matter to it before that already."""
 
 
+@once
 def _laws(key: Any, config: Config, reading: Reading) -> MeasureLaws:
     learner = config.plain(reading=reading)
     model = learned(key, learner).model if reading == "measure" or config.both else start(key, learner)
     k = (config.points - 1) // 2
     most = 2**config.doublings * k if reading == "measure" else 2 * k
-    return laws_on(model, prompts(jax.random.fold_in(key, 5), learner, config.prompts, most + 1), task(config.dim), k)
+    return laws_on(model, prompts(jax.random.fold_in(key, 5), learner, config.prompts, most + 1), task(learner), k)
 
 
 def _checks(laws: MeasureLaws) -> tuple[Check, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from measureformer._claims._random import once
 from measureformer._claims.base import Claim
 from measureformer._claims.incontext._floats import floats
 from measureformer.incontext import Training
@@ -30,6 +31,7 @@ def _covariance(config: Config) -> np.ndarray:
     return np.diag(np.linspace(2.0, 0.5, config.dim))
 
 
+@once
 def _trained(key: Any, config: Config, *, shuffled: bool) -> LinearTrained:
     first, second = jax.random.split(key)
     start = LinearModel.random(first, config.dim)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import matmul
 from typing import Any
 
@@ -13,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from measureformer._claims._random import once
 from measureformer._claims.base import Claim
 from measureformer.flows import PairCovariance, pair_covariance
 from measureformer.maps import Attention, Residual
 from measureformer.measures import Discrete, Gaussian
-from measureformer.numerics.arrays import on_device, scalar
+from measureformer.numerics.arrays import scalar
 from measureformer.result import Check, Figure, Outcome, Series
 
 
@@ -52,18 +53,12 @@ def _psi(x: Any) -> Any:
     return jnp.tanh(x[:, 0])
 
 
+@once
 def _study(key: Any, config: Config, shift: float) -> PairCovariance:
-    return _cached(tuple(np.asarray(jax.random.key_data(key)).tolist()), config, shift)
-
-
-@lru_cache(maxsize=2)
-def _cached(entropy: tuple[int, ...], config: Config, shift: float) -> PairCovariance:
-    # the claim draws what the control measures
     law = Gaussian([0.3, 0.0], np.diag([0.5, 0.3]))
     layer = Residual(Attention.head([[1.0, 0.3], [-0.2, 0.8]], np.eye(2), np.eye(2)), config.time / config.layers)
     net = reduce(matmul, [layer] * config.layers)
     start = _Shifted(law, scalar(shift, "shift"))
-    key = jax.random.wrap_key_data(on_device(np.array(entropy, np.uint32)))
     return pair_covariance(net, _psi, start, key, sizes=_sizes(config), repetitions=config.repetitions)
 
 

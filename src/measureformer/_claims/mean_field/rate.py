@@ -8,19 +8,17 @@ exact: on a Gaussian every layer is affine, and its image is Gaussian again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import matmul
 from typing import Any
 
-import jax
 import numpy as np
 
-from measureformer._claims._random import generator
+from measureformer._claims._random import generator, once
 from measureformer._claims.base import Claim
 from measureformer.flows import MeanField, mean_field
 from measureformer.maps import Attention, Residual
 from measureformer.measures import Discrete, Gaussian
-from measureformer.numerics.arrays import on_device
 from measureformer.result import Check, Figure, Outcome, Series
 from measureformer.transport import wasserstein
 
@@ -52,12 +50,7 @@ def _point(key: Any, config: Config) -> MeanField:
     return mean_field(lambda mu: net(mu, x), law, key, sizes=_sizes(config), repetitions=config.repetitions)
 
 
-@lru_cache(maxsize=2)
-def _cached(entropy: tuple[int, ...], config: Config) -> MeanField:
-    # the claim draws what the control measures
-    return _distance(jax.random.wrap_key_data(on_device(np.array(entropy, np.uint32))), config)
-
-
+@once
 def _distance(key: Any, config: Config) -> MeanField:
     """Between two halves of the sample, at the start: the network would change the constant and not the rate."""
 
@@ -69,10 +62,6 @@ def _distance(key: Any, config: Config) -> MeanField:
     return mean_field(apart, law, key, sizes=_sizes(config), repetitions=max(4, config.repetitions // 32), exact=0.0)
 
 
-def _entropy(key: Any) -> tuple[int, ...]:
-    return tuple(np.asarray(jax.random.key_data(key)).tolist())
-
-
 def _outcome(study: MeanField, config: Config, figure: Figure | None = None) -> Outcome:
     half = (study.order_interval[1] - study.order_interval[0]) / 2
     check = Check("order in N", study.order, -0.5 - config.allowed, -0.5 + config.allowed, error=half)
@@ -80,7 +69,7 @@ def _outcome(study: MeanField, config: Config, figure: Figure | None = None) -> 
 
 
 def _run(key: Any, config: Config) -> Outcome:
-    study, slow = _point(key, config), _cached(_entropy(key), config)
+    study, slow = _point(key, config), _distance(key, config)
     n = tuple(map(float, study.sizes))
 
     def curve(values: Any) -> tuple[float, ...]:
@@ -105,7 +94,7 @@ def _run(key: Any, config: Config) -> Outcome:
 
 
 def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_cached(_entropy(key), config), config)
+    return _outcome(_distance(key, config), config)
 
 
 claim = Claim(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from measureformer._claims.base import Claim
@@ -20,6 +21,7 @@ class Config:
     points: int = 4000
 
 
+@lru_cache(maxsize=2)
 def _budgets(config: Config) -> dict[int, ErrorBudget]:
     sizes = [D for D in (4, 8, 16, 32) if config.finest >= D]
     # |f(X) − f(Y)| ≤ (π + 1)|X − Y| in the largest entry

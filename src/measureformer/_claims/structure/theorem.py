@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
+from measureformer._claims._random import once
 from measureformer._claims.base import Claim
 from measureformer._claims.structure._zoo import zoo
 from measureformer.result import Check, Figure, Outcome, Series
@@ -26,15 +22,9 @@ class Config:
 Answers = dict[str, tuple[bool, bool, str, float]]
 
 
+@once
 def _answers(key: Any, config: Config) -> Answers:
     """For each map: whether it is representable, the verdict, the reason, and the error of the recovered map."""
-    return _cached(tuple(np.asarray(jax.random.key_data(key)).tolist()), config)
-
-
-@lru_cache(maxsize=1)
-def _cached(entropy: tuple[int, ...], config: Config) -> Answers:
-    # the control judges the same searches by other rules: they are made once
-    key = jax.random.wrap_key_data(jnp.array(entropy, jnp.uint32))
     answers: Answers = {}
     for name, animal in zoo(key).items():
         if name in config.left_out.split(", "):

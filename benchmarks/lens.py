@@ -1,0 +1,123 @@
+"""The lens against `transformers` in eager mode: forward passes of the sizes of MiniLM and SmolLM2-135M.
+
+    make bench                                  all of it
+    .venv/bin/python benchmarks/lens.py --fast  shorter texts, to try it
+
+The models have random weights and the shapes of the real ones: time does not depend on the numbers. Whole reports are
+timed on the real ones, where `make lens-data` has put them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from compare import Number, machine, row, write
+
+import measureformer as mf
+
+FAST = "--fast" in sys.argv
+ROUNDS = 3 if FAST else 7
+PEER = "transformers"
+MODELS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "MiniLM": (
+        "bert",
+        {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+        64 if FAST else 256,
+    ),
+    "SmolLM2-135M": (
+        "llama",
+        {
+            "hidden_size": 576,
+            "num_hidden_layers": 4 if FAST else 30,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "intermediate_size": 1536,
+            "vocab_size": 49152,
+            "rope_theta": 1e5,
+            "tie_word_embeddings": True,
+        },
+        64 if FAST else 512,
+    ),
+}
+
+
+def main() -> None:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    rows, numbers = [], []
+    for name, (family, settings, tokens) in MODELS.items():
+        config = transformers.AutoConfig.for_model(family, **settings)
+        kind = transformers.AutoModelForMaskedLM if family == "bert" else transformers.AutoModelForCausalLM
+        theirs = kind.from_config(config, attn_implementation="eager").eval()
+        ids = np.arange(tokens) * 7 % 1000 + 5
+        with tempfile.TemporaryDirectory() as folder:
+            theirs.save_pretrained(folder)
+            ours = mf.lens.load(folder)
+            asked = torch.from_numpy(ids)[None]
+
+            def peer(theirs: Any = theirs, asked: Any = asked) -> None:
+                with torch.inference_mode():
+                    theirs(asked, output_hidden_states=True)
+
+            def lens(ours: Any = ours, ids: np.ndarray = ids) -> None:
+                ours.logits(ids).block_until_ready()
+
+            rows.append(row(f"{name}, {tokens} tokens", {"ours": lens, PEER: peer}, rounds=ROUNDS, **{PEER: 1.0}))
+            weights = 4 * ours.checkpoint.size / 1e6
+            numbers.append(Number(f"{name}: peak memory of a trace", peak(folder, tokens), 2 * weights, "MB"))
+    numbers += [] if FAST else reports()
+    write("lens-fast" if FAST else "lens", rows, numbers, machine({"ours": len(os.sched_getaffinity(0))}))
+
+
+def peak(folder: str, tokens: int) -> float:
+    """Megabytes that a process of its own needs to load a model and to trace a text, above those of JAX alone."""
+    program = (
+        "import resource, sys, measureformer as mf\n"
+        "mf.attend([[0.0]], [[0.0]], [[0.0]])\n"
+        "used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3\n"
+        "before = used()\n"
+        "mf.lens.load(sys.argv[1]).trace(list(range(int(sys.argv[2]))))\n"
+        "print(used() - before)"
+    )
+    command = [sys.executable, "-c", program, folder, str(tokens)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout)
+
+
+def reports() -> list[Number]:
+    """Seconds of a trace and of full reports on real weights, each in a process of its own, with all compilation."""
+    data = Path(os.environ.get("MEASUREFORMER_LENS_DATA", "lens-data"))
+    found: list[Number] = []
+    for name, tokens, limit in (("minilm", 256, 120.0), ("smollm2", 512, 600.0)):
+        if not (data / name / "done").is_file():
+            print(f"no weights of {name}: make lens-data", file=sys.stderr)
+            continue
+        with tempfile.TemporaryDirectory() as out:
+            command = ["-m", "measureformer", "lens", str(data / name), "--tokens", str(tokens), "--out", out]
+            found.append(Number(f"{name}: report on {tokens} tokens", seconds(command), limit, "s"))
+    if (data / "smollm2" / "done").is_file():
+        program = (
+            "import sys, measureformer as mf\n"
+            "model = mf.lens.load(sys.argv[1])\n"
+            "model.trace([i * 7 % 1000 + 5 for i in range(512)])"
+        )
+        found.append(Number("smollm2: trace of 512 tokens", seconds(["-c", program, str(data / "smollm2")]), 15.0, "s"))
+    return found
+
+
+def seconds(command: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run([sys.executable, *command], capture_output=True, check=True, timeout=3600)
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""`measureformer lens`: measure a pretrained transformer on a text."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from measureformer.lens import Diagnosis
+
+
+def lens(
+    path: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PATH]", help="A folder, .safetensors or .gguf file; the model in the box if none."),
+    ] = None,
+    text: Annotated[Path | None, typer.Option(help="A text file; a text about Python if left out.")] = None,
+    tokens: Annotated[int, typer.Option(help="Tokens of the text that are used.", min=2)] = 256,
+    against: Annotated[Path | None, typer.Option(help="Another model, or another text file, to compare with.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("lens"),
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the Lipschitz constants.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """Measure a pretrained transformer on a text: how Lipschitz, how clustered, how sparse, layer by layer."""
+    from measureformer.commands._lens import Request, run_lens
+
+    found, page = run_lens(Request(path, text, tokens, against, out, quick))
+    if as_json:
+        typer.echo(json.dumps([json.loads(one.to_json()) for one in found], indent=1, ensure_ascii=False))
+        return
+    for one in found:
+        _show(one)
+    typer.echo(f"The report is {page}: open it in a browser. The numbers are in {page.parent / 'lens.json'}.")
+
+
+def _show(found: Diagnosis) -> None:
+    """A row for each layer: a table on a terminal, tabs elsewhere; then what is known of the whole."""
+    from measureformer.lens.figures import table
+    from measureformer.report.words import number, one_line
+
+    headings, rows = table(found)
+    title = one_line(f"{found.architecture} {found.model}, {found.tokens} tokens, {number(found.seconds)} s")
+    cells = [[str(i), *("–" if value != value else number(value) for value in row)] for i, row in enumerate(rows, 1)]
+    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        typer.echo(title)
+        for row in (["layer", *headings], *cells):
+            typer.echo("\t".join(row))
+    else:
+        from rich.console import Console
+        from rich.table import Table
+
+        shown = Table(title=title, box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left")
+        for word in ("layer", *headings):
+            shown.add_column(word, justify="right")
+        for row in cells:
+            shown.add_row(*row)
+        Console().print(shown)
+    for sentence in found.sentences():
+        typer.echo(sentence)

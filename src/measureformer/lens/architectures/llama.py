@@ -1,0 +1,146 @@
+"""The LLaMA family: rotary attention with shared keys and values, RMS normalisation before, gated perceptrons."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from measureformer.lens.architectures.base import (
+    LARGEST,
+    Anatomy,
+    Architecture,
+    Block,
+    Half,
+    Settings,
+    columns_per_head,
+    register,
+    rows_per_head,
+    text_measure,
+)
+from measureformer.lens.architectures.gguf_names import renamed
+from measureformer.lens.checkpoint import Checkpoint
+from measureformer.maps import GatedMLP, Linear, RMSNorm, RotaryAttention
+from measureformer.numerics.arrays import on_device
+
+
+def read(checkpoint: Checkpoint) -> Anatomy:
+    if "general.architecture" in checkpoint.config:
+        checkpoint = renamed(checkpoint)
+    family = checkpoint.config["model_type"]
+    settings = Settings(checkpoint.config, family)
+    dim, heads = settings.count("hidden_size"), settings.count("num_attention_heads")
+    groups, vocabulary = settings.count("num_key_value_heads", default=heads), settings.count("vocab_size")
+    head_dim = settings.count("head_dim", default=dim // heads)
+    eps, activation = settings.number("rms_norm_eps", default=1e-6), settings.activation("hidden_act", default="silu")
+    settings.only("mlp_bias", False)
+    if heads % groups or head_dim % 2:
+        raise settings.wrong("num_key_value_heads", groups, f"a divisor of {heads}, and heads of even dimension")
+    turns = frequencies(settings, head_dim)
+
+    def norm(name: str) -> RMSNorm:
+        return RMSNorm(checkpoint.tensor(name, (dim,)), eps=eps)
+
+    def block(i: int) -> Block:
+        prefix = f"model.layers.{i}."
+        counts = zip("qkv", (heads, groups, groups), strict=True)
+        parts = [
+            _projection(checkpoint, f"{prefix}self_attn.{letter}_proj", (count, head_dim, dim), heads // count)
+            for letter, count in counts
+        ]
+        out = checkpoint.tensor(f"{prefix}self_attn.o_proj.weight", (dim, heads * head_dim))
+        bias = f"{prefix}self_attn.o_proj.bias"
+        Q, K, V = (stack for stack, _ in parts)
+        attention = RotaryAttention(
+            Q,
+            K,
+            V,
+            columns_per_head(out, heads),
+            frequencies=turns,
+            biases=(*(b for _, b in parts), checkpoint.tensor(bias) if bias in checkpoint else None),
+            scale=1 / math.sqrt(head_dim),
+        )
+        gate, up, down = (checkpoint.tensor(f"{prefix}mlp.{name}_proj.weight") for name in ("gate", "up", "down"))
+        perceptron = GatedMLP(gate, up, down, activation=activation)
+        return Block(
+            Half(attention, before=norm(f"{prefix}input_layernorm.weight")),
+            Half(perceptron, before=norm(f"{prefix}post_attention_layernorm.weight")),
+            causal=True,
+        )
+
+    words = "model.embed_tokens.weight"
+    checkpoint.require(words, (vocabulary, dim))
+    head = "lm_head.weight" if "lm_head.weight" in checkpoint else words
+    return Anatomy(
+        dim=dim,
+        depth=settings.count("num_hidden_layers"),
+        heads=heads,
+        block=block,
+        tokens=text_measure(lambda ids: checkpoint.rows(words, ids)),
+        exit=lambda: norm("model.norm.weight"),
+        # the largest matrix of all: one copy of it is enough
+        head=lambda: Linear(on_device(checkpoint.tensor(head, (vocabulary, dim)))),
+        vocabulary=vocabulary,
+        limit=_limit(settings),
+        causal=True,
+    )
+
+
+def _projection(
+    checkpoint: Checkpoint, name: str, shape: tuple[int, int, int], copies: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Heads (h, k, d) and biases (h, k); a group of heads that shares keys or values gets copies of them."""
+    count, head_dim, dim = shape
+    matrix = rows_per_head(checkpoint.tensor(f"{name}.weight", (count * head_dim, dim)), count)
+    bias = None
+    if f"{name}.bias" in checkpoint:
+        bias = rows_per_head(checkpoint.tensor(f"{name}.bias", (count * head_dim,)), count)
+        bias = np.repeat(bias, copies, axis=0)
+    return np.repeat(matrix, copies, axis=0), bias
+
+
+def _limit(settings: Settings) -> int:
+    """The longest context; a sliding window is a mask of its own, and contexts beyond it are refused."""
+    limit, window = settings.count("max_position_embeddings", default=2048), settings.config.get("sliding_window")
+    # Qwen2 states a window that it does not use unless told to
+    used = settings.config.get("use_sliding_window", settings.config.get("model_type") == "mistral")
+    return min(limit, window) if used and type(window) is int else limit
+
+
+def frequencies(settings: Settings, head_dim: int) -> np.ndarray:
+    """ω_i = base^{−2i/k}, as float32 and in the order of operations of the reference."""
+    rope = settings.config.get("rope_parameters") or settings.config.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise settings.wrong("rope_scaling", rope, "a dictionary")
+    base = rope.get("rope_theta", settings.config.get("rope_theta", 10_000.0))
+    partial = rope.get("partial_rotary_factor", settings.config.get("partial_rotary_factor", 1.0))
+    if type(base) not in (int, float) or not 0 < base < LARGEST or partial != 1:
+        raise settings.wrong("rope_theta", base, "a positive base, and heads that turn as a whole")
+    exponents = np.arange(0, head_dim, 2).astype(np.float32) / np.float32(head_dim)
+    turns = np.float32(1) / np.power(np.float32(base), exponents)
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return turns
+    if kind == "linear":
+        return turns / np.float32(Settings(rope, settings.family).number("factor"))
+    if kind == "llama3":
+        return _stretched(settings, turns, rope)
+    raise settings.wrong("rope_scaling", kind, "'default', 'linear' or 'llama3'")
+
+
+def _stretched(settings: Settings, turns: np.ndarray, rope: dict[str, Any]) -> np.ndarray:
+    """LLaMA 3: slow frequencies are slowed down further, fast ones are kept, and those between are mixed."""
+    names = "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"
+    inner = Settings(rope, settings.family)
+    factor, low, high, length = (inner.number(name) for name in names)
+    if factor <= 0 or low <= 0 or high <= low:
+        raise settings.wrong("rope_scaling", rope, "a positive factor, and 0 < low_freq_factor < high_freq_factor")
+    waves = 2 * math.pi / turns
+    smooth = (length / waves - low) / (high - low)
+    between = (1 - smooth) * turns / factor + smooth * turns
+    slow = np.where(waves > length / low, turns / factor, turns)
+    return np.where((waves >= length / high) & (waves <= length / low), between, slow).astype(np.float32)
+
+
+register(Architecture("LLaMA", ("llama", "mistral", "qwen2"), read))

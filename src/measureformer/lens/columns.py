@@ -1,0 +1,381 @@
+"""What the lens measures of a layer and of its heads: one function for each number, found in one table.
+
+A new column is a function of a `Look` with the decorator `column`: it then appears in the JSON, the table and the
+report. Numbers of a layer are floats, those of heads arrays (h,).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.attention import coverage
+from measureformer.flows import clusters
+from measureformer.lens._laws import cosine
+from measureformer.lens._separation import separation
+from measureformer.lens.architectures.base import Heads
+from measureformer.lens.trace import Step
+from measureformer.maps import Causal
+from measureformer.measures import Discrete, Prefixes
+from measureformer.memory._heads import LIMITS
+from measureformer.numerics.arrays import at_once, cast, common_dtype
+from measureformer.regularity import local_lipschitz
+from measureformer.transport import wasserstein
+
+TOLERANCE = 1e-2
+"""Relative residual of Lipschitz constants from below, whose error is of its square: another text changes them more."""
+CHORD = 0.5
+"""Tokens are in one cluster if steps of this length on the sphere of directions lead from one to the other."""
+EXACT = 1024
+"""Tokens up to which distances between clouds are computed exactly."""
+HELD = 0.9
+
+
+@dataclass
+class Look:
+    """A layer on a text, with what several columns share."""
+
+    step: Step
+
+    @property
+    def heads(self) -> Heads:
+        return self.step.block.heads
+
+    @cached_property
+    def seen(self) -> Any:
+        return self.step.seen
+
+    @cached_property
+    def spread(self) -> Spread:
+        """How attention is spread over the tokens, and how far it is from its Gaussian closure."""
+        layer, padded = cast((self.heads, self.seen.padded()), common_dtype(self.heads, self.seen))
+        return at_once(_spread, layer, Prefixes(padded) if self.step.block.causal else padded)
+
+    def masked(self, G: Any) -> Any:
+        return Causal(G) if self.step.block.causal else G
+
+    @cached_property
+    def layer(self) -> Any:
+        return local_lipschitz(self.step.block.map, self.step.before, tol=TOLERANCE)
+
+    @cached_property
+    def attention(self) -> Any:
+        return local_lipschitz(self.masked(self.heads), self.seen, tol=TOLERANCE)
+
+    @cached_property
+    def each_head(self) -> list[Any]:
+        found = (one_head(self.heads, h) for h in range(self.heads.Q.shape[0]))
+        return [local_lipschitz(self.masked(G), self.seen, tol=TOLERANCE) for G in found]
+
+    @cached_property
+    def small(self) -> Small:
+        return Small.of(self.heads)
+
+    @cached_property
+    def points(self) -> np.ndarray:
+        """Tokens with mass after the layer."""
+        return _massive(self.step.after)
+
+    @cached_property
+    def spectrum(self) -> np.ndarray:
+        """Eigenvalues of the covariance of the tokens after the layer, the largest first."""
+        return np.linalg.svd(self.points - self.points.mean(axis=0), compute_uv=False) ** 2 / len(self.points)
+
+    @cached_property
+    def times(self) -> Any:
+        return np.asarray(self.seen.times) if self.step.block.causal else None
+
+    @cached_property
+    def needed(self) -> np.ndarray:
+        """The part of the mass a token sees that holds 90 % of its attention, in the median of the tokens, (h,)."""
+        heads, times = self.step.heads, None if self.times is None else (self.times,) * 2
+        found = coverage(heads.q, heads.k, np.asarray(self.seen.log_weights), times=times, share=HELD)
+        return np.median(found.mass, axis=1)
+
+
+def _massive(mu: Any) -> np.ndarray:
+    return np.asarray(mu.points)[np.asarray(mu.log_weights) > -math.inf].astype(np.float64)
+
+
+def one_head(G: Heads, h: int) -> Heads:
+    """Head h alone, without the bias that belongs to all of them."""
+    names = "Q", "K", "V", "W", "q_bias", "k_bias", "v_bias"
+    parts = [np.asarray(getattr(G, name))[h : h + 1] for name in names]
+    bias = np.zeros(G.bias.shape, G.bias.dtype)
+    return eqx.tree_at(lambda g: [getattr(g, name) for name in (*names, "bias")], G, [*parts, bias])
+
+
+class Spread(eqx.Module):
+    """Numbers of every head, averaged over the tokens."""
+
+    entropy: Float[Array, "*h"]
+    held_by: Float[Array, "*h"]
+    first: Float[Array, "*h"]
+    own: Float[Array, "*h"]
+    closure: Float[Array, "*h"]
+
+
+@eqx.filter_jit
+def _spread(G: Any, mu: Any) -> Spread:
+    times: Any = getattr(mu, "times", None)
+    q, k, v = G.project_at(mu, mu.points, times) if G.needs_time else G.project(mu, mu.points)
+    massive = mu.log_weights > -jnp.inf
+    share = jnp.where(massive, 1.0, 0.0).astype(q.dtype) / jnp.sum(massive).astype(q.dtype)
+    visible = times[None, :] <= times[:, None] if isinstance(mu, Prefixes) else jnp.ones((mu.n, mu.n), bool)
+
+    def one(head: tuple[Array, Array, Array]) -> Spread:
+        q, k, v = head
+        scores = jnp.where(visible, q @ k.T + mu.log_weights[None, :], -jnp.inf)
+        p = jax.nn.softmax(scores, axis=1)
+        entropy = -jnp.sum(p * jnp.log(jnp.where(p > 0, p, 1)), axis=1)
+        held = 1 + jnp.sum(jnp.cumsum(-jnp.sort(-p, axis=1), axis=1) < HELD, axis=1).astype(q.dtype)
+        # Gaussian closure: the tokens that a query sees are replaced by a Gaussian with their mean and covariance
+        base = jnp.where(visible, jnp.exp(mu.log_weights)[None, :], 0)
+        base = base / jnp.sum(base, axis=1, keepdims=True)
+        mean_v, mean_k, logits = base @ v, base @ k, q @ k.T
+        tilt = logits - jnp.sum(q * mean_k, axis=1)[:, None]
+        closure = mean_v + (base * tilt) @ v - jnp.sum(base * tilt, axis=1)[:, None] * mean_v
+        out = p @ v
+        error, size = (jnp.sum(share * jnp.sum(a * a, axis=1)) for a in (out - closure, out - mean_v))
+        entropy, held, first, own = (jnp.sum(share * a) for a in (entropy, held, p[:, 0], jnp.diagonal(p)))
+        return Spread(entropy, held, first, own, jnp.sqrt(error / jnp.where(size > 0, size, 1)))
+
+    return jax.lax.map(one, (q, k, v))
+
+
+@dataclass(frozen=True)
+class Small:
+    """Products of the weights of each head, reduced to the dimension of the head."""
+
+    vo: np.ndarray
+    """Eigenvalues of VO that are not zero, (h, e)."""
+    vo_sign: np.ndarray
+    a_sign: np.ndarray
+    a_symmetric: np.ndarray
+
+    @staticmethod
+    def of(G: Heads) -> Small:
+        Q, K, V, W = (np.asarray(a, np.float64) for a in (G.Q, G.K, G.V, G.W))
+        # W V has the eigenvalues of V W, and K'Q those of Q K'
+        vw, qk = V @ W, float(G.scale) * Q @ K.swapaxes(1, 2)
+        squares = float(G.scale) ** 2 * np.einsum("hij,hij->h", K @ K.swapaxes(1, 2), Q @ Q.swapaxes(1, 2))
+        traced = np.einsum("hij,hji->h", qk, qk)
+        return Small(
+            np.linalg.eigvals(vw),
+            _trace(vw) / _nuclear(W, V),
+            _trace(qk) / (float(G.scale) * _nuclear(K.swapaxes(1, 2), Q)),
+            (squares + traced) / (2 * squares),
+        )
+
+
+def _trace(stack: np.ndarray) -> np.ndarray:
+    return np.trace(stack, axis1=1, axis2=2)
+
+
+def _nuclear(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Sum of the singular values of left·right, from the triangular factors of both."""
+    first, second = (np.asarray(np.linalg.qr(part, mode="r")) for part in (left, right.swapaxes(1, 2)))
+    small = first @ second.swapaxes(1, 2)
+    total = np.linalg.svd(small, compute_uv=False).sum(axis=1)
+    return np.where(total > 0, total, 1)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number that the lens measures."""
+
+    name: str
+    title: str
+    about: str
+    of: Callable[[Look], Any]
+    per_head: bool = False
+    costly: bool = False
+    """Whether it takes most of the time: left out by `lipschitz=False`."""
+
+
+COLUMNS: dict[str, Column] = {}
+
+
+def column(name: str, title: str, about: str, *, per_head: bool = False, costly: bool = False) -> Callable[[Any], Any]:
+    """Register a function of a `Look` as a column."""
+
+    def add(of: Callable[[Look], Any]) -> Callable[[Look], Any]:
+        COLUMNS[name] = Column(name, title, about, of, per_head, costly)
+        return of
+
+    return add
+
+
+@column("radius", "radius", "Largest norm of a token after the layer.")
+def _radius(look: Look) -> float:
+    return float(look.step.after.radius())
+
+
+@column("size", "root mean square norm", "Root of the mean squared norm of the tokens after the layer.")
+def _size(look: Look) -> float:
+    return float(np.sqrt((look.points**2).sum(axis=1).mean()))
+
+
+@column("moved", "displacement", "Root of the mean squared distance by which the layer moves tokens.")
+def _moved(look: Look) -> float:
+    difference = look.points - _massive(look.step.before)
+    return float(np.sqrt((difference**2).sum(axis=1).mean()))
+
+
+@column("transport", "W_2 displacement", "W_2 between the clouds before and after the layer, tokens exchangeable.")
+def _transport(look: Look) -> float:
+    before = _massive(look.step.before)
+    if len(before) > EXACT:
+        return math.nan
+    return float(wasserstein(Discrete.uniform(before), Discrete.uniform(look.points)))
+
+
+@column("rank", "effective rank", "e^entropy of the normalised eigenvalues of the covariance.")
+def _rank(look: Look) -> float:
+    spectrum = look.spectrum
+    share = spectrum / spectrum.sum() if spectrum.sum() > 0 else np.ones(1)
+    share = share[share > 0]
+    return float(np.exp(-(share * np.log(share)).sum()))
+
+
+@column("top", "top direction", "Share of the largest eigenvalue in the trace of the covariance.")
+def _top(look: Look) -> float:
+    return float(look.spectrum[0] / look.spectrum.sum()) if look.spectrum.sum() > 0 else math.nan
+
+
+@column("cosine", "mean cosine", "Mean cosine of the angle between two different tokens.")
+def _cosine(look: Look) -> float:
+    return cosine(look.points)
+
+
+@column("clusters", "clusters", f"Components of the cloud of directions, for steps of at most {CHORD:g}.")
+def _clusters(look: Look) -> float:
+    norms = np.linalg.norm(look.points, axis=1, keepdims=True)
+    return float(clusters(look.points / np.where(norms > 0, norms, 1), CHORD).count)
+
+
+@column("lower", "Lipschitz, from below", "Local constant of attention in L², attained.", costly=True)
+def _lower(look: Look) -> float:
+    return look.attention.lower
+
+
+@column("upper", "Lipschitz, certified", "Certified upper bound of the same constant.", costly=True)
+def _upper(look: Look) -> float:
+    return look.attention.upper
+
+
+@column("layer_lower", "whole layer, from below", "Local constant of the whole layer, attained.", costly=True)
+def _layer_lower(look: Look) -> float:
+    return look.layer.lower
+
+
+@column("layer_upper", "whole layer, certified", "Certified upper bound of that.", costly=True)
+def _layer_upper(look: Look) -> float:
+    return look.layer.upper
+
+
+@column("entropy", "entropy", "Mean entropy of the attention of a token.", per_head=True)
+def _entropy(look: Look) -> np.ndarray:
+    return np.asarray(look.spread.entropy)
+
+
+@column("k90", "tokens that hold 90 %", "Mean number of tokens that hold 90 % of the attention.", per_head=True)
+def _k90(look: Look) -> np.ndarray:
+    return np.asarray(look.spread.held_by)
+
+
+@column("needed", "mass that holds 90 %", "Part of the mass that holds 90 % of the attention, median.", per_head=True)
+def _needed(look: Look) -> np.ndarray:
+    return look.needed
+
+
+@column("class", "class", "Classes of memories, 1 to 4: needs over 1/2 of the mass, 1/8, 1/32, or less.", per_head=True)
+def _class(look: Look) -> np.ndarray:
+    # what should be on a limit may be above it by rounding
+    return 4.0 - np.sum(look.needed[:, None] > np.array(LIMITS) + 1e-12, axis=1)
+
+
+@column("first", "on the first token", "Mean attention on the first token.", per_head=True)
+def _first(look: Look) -> np.ndarray:
+    return np.asarray(look.spread.first)
+
+
+@column("own", "on itself", "Mean attention of a token on itself.", per_head=True)
+def _own(look: Look) -> np.ndarray:
+    return np.asarray(look.spread.own)
+
+
+@column(
+    "closure",
+    "Gaussian closure error",
+    "Distance to attention on a Gaussian with the same moments, relative to the distance to the mean value.",
+    per_head=True,
+)
+def _closure(look: Look) -> np.ndarray:
+    return np.asarray(look.spread.closure)
+
+
+@column("share", "size of contribution", "Root mean square of what it adds, relative to the stream.", per_head=True)
+def _share(look: Look) -> np.ndarray:
+    added = np.asarray(look.step.heads.contributions, np.float64)
+    stream = np.sqrt((np.asarray(look.step.before.points, np.float64) ** 2).sum(axis=1).mean())
+    return np.sqrt((added**2).sum(axis=2).mean(axis=1)) / max(stream, 1e-300)
+
+
+@column("attraction", "attraction", "Trace of VO over its nuclear norm: 1 attractive, −1 repulsive.", per_head=True)
+def _attraction(look: Look) -> np.ndarray:
+    return look.small.vo_sign
+
+
+@column("vo_top", "largest eigenvalue of VO", "The largest real part of an eigenvalue of VO.", per_head=True)
+def _vo_top(look: Look) -> np.ndarray:
+    return np.real(look.small.vo).max(axis=1)
+
+
+@column("vo_bottom", "least eigenvalue of VO", "The least real part of an eigenvalue of VO.", per_head=True)
+def _vo_bottom(look: Look) -> np.ndarray:
+    return np.real(look.small.vo).min(axis=1)
+
+
+@column("alignment", "alignment of A", "Trace of A = KᵀQ over its nuclear norm.", per_head=True)
+def _alignment(look: Look) -> np.ndarray:
+    return look.small.a_sign
+
+
+@column("symmetric", "symmetric part of A", "Share of A that is symmetric: 1/2 for a random one.", per_head=True)
+def _symmetric(look: Look) -> np.ndarray:
+    return look.small.a_symmetric
+
+
+@column(
+    "separation",
+    "margin over the largest",
+    "By how much a head separates the tokens it selects, over what the best matrix of this size does (Att-SVM).",
+    per_head=True,
+    costly=True,
+)
+def _separation(look: Look) -> np.ndarray:
+    heads = look.step.heads
+    massive = np.asarray(look.seen.log_weights) > -math.inf
+    q, k = (np.asarray(part, np.float64)[:, massive] for part in (heads.q, heads.k))
+    times = None if look.times is None else look.times[massive]
+    return np.array([separation(*pair, times) for pair in zip(q, k, strict=True)])
+
+
+@column("head_lower", "Lipschitz, from below", "Local constant of the head, attained.", per_head=True, costly=True)
+def _head_lower(look: Look) -> np.ndarray:
+    return np.array([found.lower for found in look.each_head])
+
+
+@column("head_upper", "Lipschitz, certified", "Certified upper bound of it.", per_head=True, costly=True)
+def _head_upper(look: Look) -> np.ndarray:
+    return np.array([found.upper for found in look.each_head])

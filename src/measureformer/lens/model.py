@@ -1,0 +1,211 @@
+"""`Model`: a pretrained transformer from disk, as a sequence of in-context maps."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.errors import ArchitectureError, OptionError, TextError
+from measureformer.lens.architectures import Anatomy, Architecture, Block, Table, architecture_of, gpt2
+from measureformer.lens.checkpoint import Checkpoint, open_checkpoint
+from measureformer.lens.text import Tokenizer, find_tokenizer, token_numbers
+from measureformer.lens.trace import Step, Trace
+from measureformer.maps import AbstractInContextMap
+from measureformer.measures import Discrete, SpaceTime
+
+BOX = Path(__file__).parent / "box"
+"""The model that comes with the package."""
+
+
+def load(path: Any = None, *, config: Mapping[str, Any] | None = None, keep: bool = True) -> Model:
+    """Open a pretrained transformer: a folder in Hugging Face layout, a .safetensors or .gguf file, or a dictionary.
+
+    A dictionary of arrays needs its `config`. Without a path, the small text model that comes with the package. Weights
+    are read layer by layer as they are used; `keep=False` forgets each layer again, for models larger than the memory.
+    Nothing is downloaded and no pickle is opened.
+
+    >>> import jax, measureformer as mf
+    >>> weights, config = mf.lens.architectures.gpt2.random_weights(jax.random.key(0), dim=4, depth=1, heads=2)
+    >>> model = mf.lens.load(weights, config=config)
+    >>> print(model.layers[0])
+    Causal(Residual(MLP ⋄ LayerNorm) ⋄ Residual(AffineAttention[2 heads] ⋄ LayerNorm))
+    >>> model.logits([1, 2, 3]).shape
+    (3, 64)
+    """
+    path = BOX if path is None else path
+    checkpoint = open_checkpoint(path, config)
+    architecture = architecture_of(checkpoint)
+    return Model(checkpoint, architecture, keep=keep)
+
+
+def untrained(key: Any, *, dim: int, depth: int, heads: int, vocabulary: int = 64) -> Model:
+    """A GPT-2 with random weights and no tokenizer: for trying things out, and as a control.
+
+    >>> import jax, measureformer as mf
+    >>> mf.lens.untrained(jax.random.key(0), dim=8, depth=2, heads=2).embed([3, 1, 4]).points.shape
+    (3, 8)
+    """
+    weights, config = gpt2.random_weights(key, dim=dim, depth=depth, heads=heads, vocabulary=vocabulary)
+    return Model(Checkpoint(weights, config, source="random weights"), architecture_of(Checkpoint({}, config)))
+
+
+class Model:
+    """A pretrained transformer: tokens become a measure, layers are in-context maps, texts leave traces of measures.
+
+    Made by `mf.lens.load`.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, architecture: Architecture, *, keep: bool = True) -> None:
+        self.checkpoint = checkpoint
+        self.architecture = architecture
+        self.anatomy: Anatomy = architecture.read(checkpoint)
+        self.layers = Layers(self.anatomy, keep=keep)
+        self._keep = keep
+        self._tokenizer: Tokenizer | None = None
+        self._looked = False
+        self._ends: dict[str, AbstractInContextMap] = {}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What config.json, or the metadata of a GGUF file, says."""
+        return self.checkpoint.config
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        if not self._looked:
+            self._tokenizer, self._looked = find_tokenizer(self.checkpoint), True
+        return self._tokenizer
+
+    def __repr__(self) -> str:
+        a = self.anatomy
+        return (
+            f"<{self.architecture.name} from {self.checkpoint.source}: {a.depth} layers, dim {a.dim}, {a.heads} heads>"
+        )
+
+    def tokens(self, text: Any) -> np.ndarray:
+        """The token numbers of a text."""
+        if self.anatomy.reads != "text":
+            raise TextError(got="a text", need="a table", do="Pass mf.lens.Table(X, y, queries).")
+        return token_numbers(text, self.tokenizer, self.anatomy.vocabulary, self.anatomy.limit)
+
+    def tokenized(self, text: str) -> np.ndarray:
+        """The token numbers of a text of any length, to be cut to the length of the context."""
+        return token_numbers(text, self.tokenizer, self.anatomy.vocabulary, None)
+
+    def embed(self, text: Any) -> Any:
+        """The measure that enters the first layer: a `SpaceTime` with times 0, 1, … for causal models, else `Discrete`.
+
+        A text is a string, or a list of token numbers; for a learner of tables, a `Table`.
+        """
+        if self.anatomy.reads == "table":
+            if not isinstance(text, Table):
+                raise TextError(
+                    got=f"{type(text).__name__} for a learner of tables",
+                    need="a table",
+                    do="Pass mf.lens.Table(X, y, queries).",
+                )
+            return self.anatomy.entry().push(self.anatomy.tokens(text))
+        measure = self.anatomy.entry().push(self.anatomy.tokens(self.tokens(text)))
+        return measure if self.anatomy.causal else measure.space()
+
+    def steps(self, text: Any) -> Iterator[Step]:
+        """The layers one after the other, each with the measures before, between and after its halves.
+
+        Nothing is kept from layer to layer: for texts whose trace would not fit into the memory.
+        """
+        measure: Discrete | SpaceTime = self.embed(text)
+        for i in range(self.anatomy.depth):
+            step = Step.of(i, self.layers.block(i), measure)
+            yield step
+            measure = step.after
+
+    def trace(self, text: Any) -> Trace:
+        """All measures from the embedding to the exit; heads are computed when they are asked for."""
+        return Trace(self, text if isinstance(text, Table) else self.tokens(text), tuple(self.steps(text)))
+
+    def logits(self, text: Any, *, last: bool = False) -> Float[Array, "n v"]:
+        """What the model predicts at each token, as logits over its vocabulary; `last` for the last token alone."""
+        if self.anatomy.head is None:
+            raise ArchitectureError(
+                got=f"a {self.architecture.name} checkpoint without a head",
+                need="the weights of what predicts tokens",
+                do="Use model.trace(text); its last measure is what a head would read.",
+            )
+        measure = self.embed(text)
+        for i in range(self.anatomy.depth):
+            measure = self.layers[i].push(measure)
+        if last:
+            measure = measure.rows(np.array([measure.n - 1]))
+        return self._head().push(self._exit().push(measure)).points
+
+    def _exit(self) -> AbstractInContextMap:
+        if "exit" not in self._ends:
+            self._ends["exit"] = self.anatomy.exit()
+        return self._ends["exit"]
+
+    def _head(self) -> AbstractInContextMap:
+        if "head" not in self._ends:
+            assert self.anatomy.head is not None  # see `logits`
+            self._ends["head"] = self.anatomy.head()
+        return self._ends["head"]
+
+    def shuffled(self, seed: int = 0) -> Model:
+        """A control: the same model with the entries of every weight matrix in random order. Norms and biases stay."""
+        return Model(_Shuffled(self.checkpoint, seed), self.architecture, keep=self._keep)
+
+
+class Layers(Sequence[AbstractInContextMap]):
+    """The layers of a model, read from the checkpoint when they are used; each an in-context map like any other."""
+
+    def __init__(self, anatomy: Anatomy, *, keep: bool) -> None:
+        self._anatomy, self._keep = anatomy, keep
+        self._blocks: dict[int, Block] = {}
+
+    def __len__(self) -> int:
+        return self._anatomy.depth
+
+    def block(self, i: int) -> Block:
+        """Layer i in its parts: normalisations, heads, perceptron."""
+        if not -len(self) <= i < len(self):
+            raise OptionError(got=f"layer {i}", need=f"0 to {len(self) - 1}", do="Layers are counted from 0.")
+        i = 0 if self._anatomy.tied else i % len(self)
+        if i in self._blocks:
+            return self._blocks[i]
+        block = self._anatomy.block(i)
+        if self._keep or self._anatomy.tied:
+            self._blocks[i] = block
+        return block
+
+    @overload
+    def __getitem__(self, index: int) -> AbstractInContextMap: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[AbstractInContextMap]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self.block(i).map for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"layer {index} of {len(self)}")  # what ends a loop over a sequence
+        return self.block(index).map
+
+
+class _Shuffled(Checkpoint):
+    """The same checkpoint, with the entries of every matrix in random order, except those that are tables."""
+
+    def __init__(self, inner: Checkpoint, seed: int) -> None:
+        found = {name: inner.entry(name) for name in inner.names}
+        super().__init__(found, inner.config, source=f"{inner.source}, shuffled", folder=inner.folder)
+        self.seed = seed
+
+    def tensor(self, name: str, shape: tuple[int | None, ...] | None = None) -> np.ndarray:
+        array = super().tensor(name, shape)
+        if array.ndim < 2:
+            return array
+        # every tensor has an order of its own, whatever is read before it
+        digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
+        order = np.random.default_rng(int.from_bytes(digest[:8], "little")).permutation(array.size)
+        return array.reshape(-1)[order].reshape(array.shape)

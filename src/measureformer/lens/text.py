@@ -1,0 +1,191 @@
+"""Texts and tokens: the tokenizer that lies beside the weights, or inside a GGUF file."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from measureformer.errors import CheckpointError, DependencyError, TextError
+from measureformer.lens.checkpoint import Checkpoint
+from measureformer.text.tokens import Characters, from_json
+
+LARGEST_TEXT = 64 << 20
+LARGEST_ALPHABET = 1 << 20
+"""Bytes of a tokenizer.json that may be a plain alphabet."""
+
+
+class Tokenizer:
+    """Text to token numbers and back."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        # texts are traced whole or refused: nothing is cut or filled up in silence
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+
+    @property
+    def size(self) -> int:
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, text: str) -> np.ndarray:
+        return np.asarray(self._tokenizer.encode(text).ids, np.int64)
+
+    def decode(self, ids: Any) -> str:
+        return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
+
+    def words(self, ids: Any) -> list[str]:
+        """Each token as it is written in the vocabulary."""
+        return [self._tokenizer.id_to_token(int(i)) or f"<{int(i)}>" for i in ids]
+
+
+class Letters(Tokenizer):
+    """One token for each character, as `mf.text` writes it: no package is needed, unknown characters are refused."""
+
+    def __init__(self, characters: Characters) -> None:
+        self._characters = characters
+
+    @property
+    def size(self) -> int:
+        return self._characters.size
+
+    def encode(self, text: str) -> np.ndarray:
+        return self._characters.encode(text).astype(np.int64)
+
+    def decode(self, ids: Any) -> str:
+        return self._characters.decode(ids)
+
+    def words(self, ids: Any) -> list[str]:
+        return [self.decode([i]) for i in ids]
+
+
+def find_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
+    """The tokenizer of a checkpoint; None if it has none, and then texts are given as token numbers."""
+    if "tokenizer.ggml.tokens" in checkpoint.config:
+        return Tokenizer(_from_gguf(checkpoint.config))
+    path = None if checkpoint.folder is None else checkpoint.folder / "tokenizer.json"
+    if path is None or not path.is_file():
+        return None
+    if (letters := _letters(path)) is not None:
+        return letters
+    try:
+        return Tokenizer(_package().Tokenizer.from_file(str(path)))
+    except DependencyError:
+        raise
+    except Exception as error:  # the package raises bare exceptions
+        raise CheckpointError(
+            got=f"a tokenizer.json that cannot be read ({str(error)[:80]})",
+            need="one that the package tokenizers wrote",
+            do="Copy it again from the model's source, or pass token numbers instead of text.",
+        ) from None
+
+
+def _letters(path: Path) -> Letters | None:
+    if path.stat().st_size > LARGEST_ALPHABET:
+        return None
+    try:
+        found = from_json(path.read_text(encoding="utf-8"))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return Letters(found) if isinstance(found, Characters) else None
+
+
+def _package() -> Any:
+    try:
+        return cast(Any, importlib.import_module("tokenizers"))
+    except ImportError:
+        raise DependencyError(
+            got="a text, and no package tokenizers",
+            need="the package that cuts texts into tokens",
+            do="pip install 'measureformer[lens]', or pass token numbers instead of text.",
+        ) from None
+
+
+def _from_gguf(config: dict[str, Any]) -> Any:
+    """Byte-pair encoding as the metadata of a GGUF file describe it."""
+    kind, pre = config.get("tokenizer.ggml.model"), config.get("tokenizer.ggml.pre", "default")
+    tokens, merges = config["tokenizer.ggml.tokens"], config.get("tokenizer.ggml.merges")
+    if kind != "gpt2" or merges is None:
+        raise CheckpointError(
+            got=f"a GGUF tokenizer of kind {kind!r}",
+            need='"gpt2", byte-pair encoding with merges',
+            do="Put the model's tokenizer.json beside the file and name the folder, or pass token numbers.",
+        )
+    package = _package()
+    pairs = [tuple(merge.split(" ", 1)) for merge in merges]
+    tokenizer = package.Tokenizer(package.models.BPE({token: i for i, token in enumerate(tokens)}, pairs))
+    bytes_ = package.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    digits = package.pre_tokenizers.Digits(individual_digits=True)
+    tokenizer.pre_tokenizer = package.pre_tokenizers.Sequence([digits, bytes_]) if pre == "smollm" else bytes_
+    tokenizer.decoder = package.decoders.ByteLevel()
+    control = [tokens[i] for i, kind in enumerate(config.get("tokenizer.ggml.token_type", [])) if kind == 3]
+    tokenizer.add_special_tokens(control)
+    return tokenizer
+
+
+def read_text(path: Path) -> str:
+    """The text of a file; binary and empty ones are refused."""
+    if not path.is_file():
+        raise TextError(got=f"no file {path.name}", need="a text file", do="Check the path after --text.")
+    if path.stat().st_size > LARGEST_TEXT:
+        raise TextError(got=f"{path.stat().st_size} bytes of text", need=f"at most {LARGEST_TEXT}", do="Cut it.")
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TextError(
+            got=f"{path.name}, which is not UTF-8 at byte {error.start}", need="text", do="Convert it to UTF-8 first."
+        ) from None
+    return checked_text(text)
+
+
+def checked_text(text: str) -> str:
+    """Refuse what is no text."""
+    if not text.strip():
+        raise TextError(got="an empty text", need="at least one word", do="Give some text.")
+    if "\x00" in text:
+        raise TextError(
+            got=f"a text with a zero byte at character {text.index(chr(0))}",
+            need="text, not binary data",
+            do="Give a text file.",
+        )
+    return text
+
+
+def token_numbers(text: Any, tokenizer: Tokenizer | None, vocabulary: int, limit: int | None) -> np.ndarray:
+    """A text, or token numbers, as token numbers of the model; refused if they do not fit its tables."""
+    if isinstance(text, str):
+        checked_text(text)
+        if tokenizer is None:
+            raise TextError(
+                got="a text for a model without a tokenizer",
+                need="tokenizer.json beside the weights",
+                do="Copy it there, or pass the token numbers as integers.",
+            )
+        ids = tokenizer.encode(text)
+    else:
+        ids = np.asarray(text)
+        if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
+            raise TextError(
+                got=f"tokens of type {ids.dtype} and shape {ids.shape}",
+                need="a text, or a list of whole numbers",
+                do="Pass one text at a time.",
+            )
+        ids = ids.astype(np.int64)
+    if len(ids) == 0:
+        raise TextError(got="a text of no tokens", need="at least one", do="Give some text.")
+    if ids.min() < 0 or ids.max() >= vocabulary:
+        raise TextError(
+            got=f"token {int(ids.max() if ids.max() >= vocabulary else ids.min())} for a vocabulary of {vocabulary}",
+            need="the tokenizer of this model",
+            do="The tokenizer belongs to another model: take it and the weights from one place.",
+        )
+    if limit is not None and len(ids) > limit:
+        raise TextError(
+            got=f"{len(ids)} tokens for a model with {limit} positions",
+            need=f"at most {limit} tokens",
+            do="Give a shorter text, or cut it: model.tokens(text)[:…].",
+        )
+    return ids

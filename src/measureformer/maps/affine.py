@@ -1,0 +1,169 @@
+"""Attention as trained models have it: queries, keys and values are affine in the token, and may turn with time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.attention import attend
+from measureformer.errors import DimensionMismatchError, ShapeError
+from measureformer.maps.base import no_closed_form
+from measureformer.maps.heads import AbstractHeads, mask_times
+from measureformer.measures import AbstractAtomic, AbstractGaussianLike, Gaussian
+from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, shaped
+
+
+class AbstractAffineHeads(AbstractHeads):
+    """Heads with biases: queries Qx + q_bias, keys Ky + k_bias, values Vy + v_bias, and `bias` added to the output."""
+
+    q_bias: Float[Array, "h k"]
+    k_bias: Float[Array, "h k"]
+    v_bias: Float[Array, "h e"]
+    bias: Float[Array, " o"]
+
+    def __init__(
+        self, Q: Any, K: Any, V: Any, W: Any, *, biases: Any = (None, None, None, None), scale: Any = 1.0
+    ) -> None:
+        super().__init__(Q, K, V, W, scale=scale)
+        if not isinstance(biases, (tuple, list)) or len(biases) != 4:
+            raise ShapeError(
+                got=f"biases of type {type(biases).__name__}",
+                need="four: of queries (h, k), keys (h, k), values (h, e) and the output (d_out,)",
+                do="Pass None for those that are zero.",
+            )
+        shapes = self.Q.shape[:2], self.K.shape[:2], self.V.shape[:2], self.W.shape[1:2]
+        names = "q_bias", "k_bias", "v_bias", "bias"
+        filled = [_bias(b, shape, name) for b, shape, name in zip(biases, shapes, names, strict=True)]
+        dtype = common_dtype(self.Q, filled)
+        self.Q, self.K, self.V, self.W = cast((self.Q, self.K, self.V, self.W), dtype)
+        self.q_bias, self.k_bias, self.v_bias, self.bias = cast(filled, dtype)
+
+    def project(self, mu: AbstractAtomic, x: Array) -> tuple[Array, Array, Array]:
+        q, k, v = super().project(mu, x)
+        return q + self.scale * self.q_bias[:, None], k + self.k_bias[:, None], v + self.v_bias[:, None]
+
+
+def _bias(value: Any, shape: tuple[int, ...], name: str) -> Array:
+    # without a bias of its own, it must not decide the precision of the weights
+    value = (
+        np.zeros(shape, np.float32)
+        if value is None
+        else shaped(floats(value, name), name, " ".join("ij"[: len(shape)]))
+    )
+    if value.shape != shape:
+        raise DimensionMismatchError(
+            got=f"{name} of shape {value.shape}", need=f"{shape}", do="Give one entry per row of the matrices."
+        )
+    finite(value, name)
+    return owned(value)
+
+
+class AffineAttention(AbstractAffineHeads):
+    """Softmax attention with biases: logits scale·⟨Qx + b_q, Ky + b_k⟩, values Vy + b_v, output Σ_h W_h(…) + b.
+
+    `biases = (b_q, b_k, b_v, b)`, None for zero. The bias of the keys shifts all logits of a query alike and has no
+    effect; it is kept so that the keys are those of the trained model.
+
+    Statement   on N(m, Σ): x ↦ Σ_h W_h (V_h (m + Σ (A_h x + scale·K_hᵀ b_q)) + b_v) + b
+    Ref         vaswani2017; castin2025.
+
+    >>> import measureformer as mf
+    >>> zero = [[[0.0]]]
+    >>> G = mf.AffineAttention(zero, [[[1.0]]], [[[1.0]]], [[[1.0]]], biases=([[1.0]], None, [[2.0]], [3.0]))
+    >>> mu = mf.Discrete.uniform([[0.0], [1.0]])
+    >>> G(mu, [5.0]).round(4).tolist()
+    [5.7311]
+    """
+
+    def __init__(
+        self, Q: Any, K: Any, V: Any, W: Any, *, biases: Any = (None, None, None, None), scale: Any = 1.0
+    ) -> None:
+        super().__init__(Q, K, V, W, biases=biases, scale=scale)
+
+    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Any) -> Array:
+        q, k, v = self.project(mu, x)
+        return attend(q, k, v, mu.log_weights, times=mask_times(mu, t)).values
+
+    def on_gaussian(self, mu: AbstractGaussianLike, x: Array) -> Array:
+        def one(A: Array, K: Array, q_bias: Array, V: Array, v_bias: Array) -> Array:
+            return mu.tilt(x @ A.T + self.scale * (q_bias @ K), None)[1] @ V.T + v_bias
+
+        return jax.vmap(one)(self.A, self.K, self.q_bias, self.V, self.v_bias)
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        return super().evaluate(mu, x, t) + self.bias
+
+    def affine_on(self, mu: AbstractGaussianLike) -> bool:
+        return isinstance(mu, Gaussian)
+
+
+class RotaryAttention(AbstractAffineHeads):
+    """Softmax attention whose queries and keys turn with time: logits scale·⟨R(t)(Qx + b_q), R(s)(Ky + b_k)⟩.
+
+    R(t) turns the plane of the coordinates i and i + k/2 of a head by the angle t·ω_i. The logit of a query at time t
+    and a token at time s depends on t − s alone, so that a shift of all times changes nothing. Times are positions:
+    0, 1, 2, … for a text.
+
+    Statement   ⟨R(t)q, R(s)k⟩ = ⟨R(t−s)q, k⟩
+    Ref         su2021, Section 3.2.
+
+    >>> import numpy as np, measureformer as mf
+    >>> eye = np.eye(2)[None]
+    >>> G = mf.RotaryAttention(eye, eye, eye, eye, frequencies=[np.pi])
+    >>> sigma = mf.SpaceTime.uniform([[1.0, 0.0], [0.0, 1.0]], times=[0.0, 1.0])
+    >>> G(sigma, [1.0, 0.0], 0.0).round(3).tolist(), G(sigma, [1.0, 0.0], 1.0).round(3).tolist()
+    ([0.731, 0.269], [0.269, 0.731])
+    """
+
+    frequencies: Float[Array, " f"]
+
+    def __init__(
+        self,
+        Q: Any,
+        K: Any,
+        V: Any,
+        W: Any,
+        *,
+        frequencies: Any,
+        biases: Any = (None, None, None, None),
+        scale: Any = 1.0,
+    ) -> None:
+        super().__init__(Q, K, V, W, biases=biases, scale=scale)
+        turns = shaped(floats(frequencies, "frequencies"), "frequencies", "f")
+        if 2 * turns.shape[0] != self.Q.shape[1]:
+            raise DimensionMismatchError(
+                got=f"{turns.shape[0]} frequencies for heads of dimension {self.Q.shape[1]}",
+                need="half as many frequencies as dimensions",
+                do="Coordinates i and i + k/2 turn together.",
+            )
+        finite(turns, "frequencies")
+        self.frequencies = owned(turns)
+
+    @property
+    def needs_time(self) -> bool:
+        return True
+
+    def turned(self, rows: Float[Array, "*h m k"], t: Float[Array, " m"]) -> Float[Array, "*h m k"]:
+        """R(t_i) applied to row i."""
+        angles = t[:, None] * self.frequencies.astype(t.dtype)
+        cos, sin = jnp.cos(angles).astype(rows.dtype), jnp.sin(angles).astype(rows.dtype)
+        first, second = jnp.split(rows, 2, axis=-1)
+        return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+    def project_at(self, mu: Any, x: Array, t: Array) -> tuple[Array, Array, Array]:
+        """Turned queries and keys, and values."""
+        q, k, v = self.project(mu, x)
+        return self.turned(q, t), self.turned(k, mu.times), v
+
+    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Any) -> Array:
+        q, k, v = self.project_at(mu, x, t)
+        return attend(q, k, v, mu.log_weights, times=mask_times(mu, t)).values
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        if isinstance(mu, AbstractGaussianLike):
+            raise no_closed_form(self, mu)
+        return jnp.einsum("hme,hoe->mo", self.on_atoms(mu, x, t), self.W) + self.bias

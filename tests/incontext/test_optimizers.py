@@ -1,0 +1,83 @@
+"""The study of optimisers: the same descent as a plain loop, its groups of weights, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import measureformer as mf
+from measureformer import errors
+from measureformer.incontext import Architecture, Corpus, InContextModel, LanguageModel, Training, tasks
+from measureformer.incontext._train import InContextLoss
+from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS, Comparison, compare_optimizers, group_norms
+
+KEY = jax.random.key(0)
+SMALL = Architecture(width=8, layers=1, heads=2)
+FEW = Training(steps=3, batch=4, constant=True)
+
+
+def test_a_sweep_is_plain_descent_at_every_rate_and_seed() -> None:
+    # kills: rates and seeds mixed up, a gradient of other weights than the loss, a model that is not the best one
+    task, rates = tasks.linear(1), np.array([0.3, 0.05])
+    found = compare_optimizers(
+        task, KEY, architecture=SMALL, training=FEW, rates=rates, seeds=2, names=["normalised", "SGD"]
+    )
+    assert list(found.losses) == ["normalised", "SGD"]
+    keys = jax.random.split(KEY, 4).reshape(2, 2)
+    loss = InContextLoss(task, None, FEW.batch, 3)
+    slopes = jax.jit(jax.value_and_grad(loss))
+    for seed in range(2):
+        model = InContextModel.random(keys[0, seed], 1, SMALL, points=3)
+        for i in range(FEW.steps):
+            value, slope = slopes(model, jax.random.fold_in(keys[1, seed], i), i)
+            assert found.losses["SGD"][1, seed, i] == pytest.approx(float(value), rel=1e-4)
+            np.testing.assert_allclose(found.gradients["SGD"][1, seed, i], group_norms(slope), rtol=1e-3, atol=1e-6)
+            model = jax.tree.map(lambda w, s: w - np.float32(0.05) * s, model, slope)
+    assert found.structures["SGD"].symmetric.shape == (1, 2)
+
+
+def test_groups_are_all_weights() -> None:
+    models: tuple[Any, ...] = (
+        InContextModel.random(KEY, 2, SMALL, points=3),
+        LanguageModel.random(KEY, SMALL, vocabulary=5, context=4),
+    )
+    for model in models:
+        whole = np.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(model)))
+        found = np.asarray(group_norms(model))
+        assert np.sqrt((found**2).sum()) == pytest.approx(whole, rel=1e-5)
+        assert found[GROUPS.index("MLP")] == pytest.approx(
+            np.sqrt(sum(float((leaf**2).sum()) for leaf in (model.blocks.up, model.blocks.down))), rel=1e-5
+        )
+
+
+def test_text_is_studied_too() -> None:
+    corpus = Corpus(np.arange(60) % 5, 5, context=6)
+    bare = Architecture(width=8, layers=1, heads=2, norm="none", branch=0.5)
+    found = compare_optimizers(corpus, KEY, architecture=bare, training=FEW, rates=[0.1], seeds=1, names=["sign"])
+    assert found.losses["sign"].shape == (1, 1, 3)
+    # before training all five tokens are about equally probable
+    assert found.losses["sign"][0, 0, 0] == pytest.approx(np.log(5), rel=0.1)
+
+
+def test_the_best_rate_is_that_of_the_median_and_what_blew_up_never_is() -> None:
+    losses = np.ones((3, 3, 20))
+    losses[0, 0], losses[0, 1:] = 0.0, 2.0
+    losses[2, :, 5:] = np.nan
+    found = Comparison({"SGD": np.arange(3.0)}, {"SGD": losses}, {}, {})
+    assert found.best("SGD") == 1
+    assert not found.at_edge("SGD")
+    assert np.isinf(found.final("SGD")[2]).all()
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(errors.OptionError, match="positive"):
+        compare_optimizers(tasks.linear(1), KEY, rates=[0.0])
+    with pytest.raises(errors.OptionError, match=", ".join(OPTIMIZERS)):
+        compare_optimizers(tasks.linear(1), KEY, names=["newton"])
+    with pytest.raises(errors.DtypeError, match="a Corpus"):
+        compare_optimizers("text", KEY)
+    with pytest.raises(errors.OptionError, match="GPT-2"):
+        mf.text.train("a b " * 400, KEY, architecture=Architecture(8, 1, 2, norm="none"), save="unused")

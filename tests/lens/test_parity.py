@@ -1,0 +1,280 @@
+"""Every architecture against the reference implementation, from stored fixtures; and what a trace is made of."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import measureformer as mf
+from compilations import count_compilations
+from lens_reference import FAMILIES, TOLERANCE, Drawn, deviations, folder, stored
+from measureformer.errors import ArchitectureError, CheckpointError, MeasureformerError, OptionError, TextError
+from measureformer.lens.architectures.gguf_names import LAYER
+from measureformer.lens.checkpoint import Checkpoint
+from measureformer.lens.model import BOX
+
+gguf = pytest.importorskip("gguf")
+
+
+def opened(name: str) -> tuple[Drawn, Any, Any]:
+    drawn = stored(name)
+    given = mf.lens.Table(**drawn.given) if "X" in drawn.given else drawn.given["ids"]
+    return drawn, mf.lens.load(drawn.weights, config=drawn.config), given
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_hidden_states_and_logits_are_those_of_the_reference(name: str) -> None:
+    # kills: heads cut along the wrong axis, biases or positions left out, the wrong gelu, turning the wrong way
+    hidden, logits = deviations(stored(name))
+    assert hidden <= TOLERANCE
+    # sixteen products of hidden states, each of size one
+    assert logits <= 5 * TOLERANCE
+
+
+def test_what_the_heads_add_is_what_attention_adds() -> None:
+    for name in ("gpt2", "bert", "llama3"):
+        _, model, given = opened(name)
+        step = model.trace(given)[1]
+        branch = step.block.attention.branch
+        whole = (mf.Causal(branch) if step.block.causal else branch).push(step.before).points
+        np.testing.assert_allclose(step.heads.total(), whole, atol=2e-6)
+        assert step.heads.contributions.shape == (4, len(given), 16)
+        # and the products say the same: a head that sees one token adds VO times it, and the biases
+        first = np.asarray(step.VO)[0] @ np.asarray(step.seen.points)[0]
+        first = first + np.asarray(step.block.heads.W)[0] @ np.asarray(step.block.heads.v_bias)[0]
+        if step.block.causal:
+            np.testing.assert_allclose(np.asarray(step.heads.contributions)[0, 0], first, atol=2e-6)
+        # log Z by brute force, relative to what is seen
+        q, k = np.asarray(step.heads.q, np.float64), np.asarray(step.heads.k, np.float64)
+        logits = np.einsum("hmk,hnk->hmn", q, k)
+        if step.block.causal:
+            logits = np.where(np.tri(len(given), dtype=bool), logits, -np.inf)
+        seen = np.arange(1, len(given) + 1) if step.block.causal else len(given)
+        expected = np.log(np.exp(logits).sum(axis=2) / seen)
+        np.testing.assert_allclose(step.heads.log_normalizers, expected, atol=1e-5)
+
+
+def test_one_compiled_layer_serves_all_layers_and_lengths() -> None:
+    _, model, ids = opened("qwen2")
+    model.trace(ids)[0].heads.total()
+    other = mf.lens.load(stored("qwen2").weights, config=stored("qwen2").config)
+    assert count_compilations(lambda: [other.trace(ids[:n])[1].heads.total() for n in (7, 9)]) == 0
+
+
+def test_layers_are_maps_like_any_other() -> None:
+    _, model, ids = opened("bert")
+    layer, mu = model.layers[1], model.embed(ids)
+    assert isinstance(mu, mf.Discrete)
+    found = mf.local_lipschitz(model.layers.block(1).heads, mu)
+    assert 0 < found.lower <= found.upper < np.inf
+    # an encoder layer is a map on measures: order and splitting do not matter
+    doubled = mu.rows(np.r_[np.arange(mu.n), 0, 0]).with_log_weights(
+        jnp.log(jnp.asarray(np.r_[1 / 3, np.ones(mu.n - 1), 1 / 3, 1 / 3].astype(np.float32)))
+    )
+    np.testing.assert_allclose(layer(doubled, mu.points), layer.push(mu).points, atol=2e-5)
+    assert len(model.layers) == 2
+    assert [str(part) for part in model.layers] == [str(model.layers[0])] * 2
+    assert str(model.layers[-1]) == str(model.layers[0:2][1])
+    with pytest.raises(OptionError, match="counted from 0"):
+        model.layers.block(2)
+
+
+def test_a_causal_model_is_a_map_on_space_time() -> None:
+    _, model, ids = opened("llama")
+    sigma = model.embed(ids)
+    assert sigma.times.tolist() == list(range(len(ids)))
+    # the future has no influence, and rotary scores do not feel a common shift of the times
+    early = model.layers[0].push(model.embed(ids[:5])).points
+    np.testing.assert_allclose(model.layers[0].push(sigma).points[:5], early, atol=1e-5)
+    shifted = mf.SpaceTime.uniform(np.asarray(sigma.points), np.asarray(sigma.times) + 3)
+    np.testing.assert_allclose(model.layers[0].push(shifted).points, model.layers[0].push(sigma).points, atol=1e-5)
+
+
+def test_tied_layers_are_read_once_and_others_are_forgotten() -> None:
+    _, model, _ = opened("albert")
+    assert model.anatomy.tied
+    assert model.layers.block(0) is model.layers.block(2)
+    drawn = stored("gpt2")
+    fleeting = mf.lens.load(drawn.weights, config=drawn.config, keep=False)
+    assert fleeting.layers.block(0) is not fleeting.layers.block(0)
+    steps = list(fleeting.steps(drawn.given["ids"]))
+    np.testing.assert_allclose(steps[0].after.points, drawn.hidden[1], atol=TOLERANCE)
+
+
+def test_the_shuffled_control_keeps_the_numbers_and_loses_the_function() -> None:
+    drawn, model, ids = opened("bert")
+    control = model.shuffled(3)
+    name = "bert.encoder.layer.0.attention.self.query"
+    mixed = control.checkpoint.tensor(f"{name}.weight")
+    assert sorted(mixed.ravel()) == sorted(drawn.weights[f"{name}.weight"].ravel())
+    assert not np.array_equal(mixed, drawn.weights[f"{name}.weight"])
+    np.testing.assert_array_equal(control.checkpoint.tensor(f"{name}.bias"), drawn.weights[f"{name}.bias"])
+    np.testing.assert_array_equal(model.shuffled(3).checkpoint.tensor(f"{name}.weight"), mixed)
+    assert np.abs(np.asarray(control.trace(ids).measures[-1].points) - drawn.hidden[-1]).max() > 0.1
+
+
+def as_gguf(path: Path, drawn: Drawn, **changes: Any) -> Path:
+    """The LLaMA fixture as converters write it: neighbours turn together."""
+    writer = gguf.GGUFWriter(path, "llama")
+    config = drawn.config
+    writer.add_block_count(changes.get("depth", config["num_hidden_layers"]))
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_context_length(64)
+    names = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
+    inside = LAYER
+    for i in range(config["num_hidden_layers"]):
+        names |= {f"model.layers.{i}.{new}.weight": f"blk.{i}.{old}.weight" for new, old in inside.items()}
+    for name, old in names.items():
+        array = drawn.weights[name]
+        if ".q_proj." in name or ".k_proj." in name:
+            heads = config["num_attention_heads" if ".q_proj." in name else "num_key_value_heads"]
+            array = array.reshape(heads, 2, array.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(array.shape)
+        writer.add_tensor(old, np.ascontiguousarray(array))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_gguf_gives_the_same_model(tmp_path: Path) -> None:
+    drawn = stored("llama")
+    model = mf.lens.load(as_gguf(tmp_path / "tiny.gguf", drawn))
+    trace = model.trace(drawn.given["ids"])
+    np.testing.assert_allclose(trace.measures[1].points, drawn.hidden[1], atol=TOLERANCE)
+    np.testing.assert_allclose(trace.exit().points, drawn.hidden[-1], atol=TOLERANCE)
+
+
+def test_a_folder_reads_texts(tmp_path: Path) -> None:
+    model = mf.lens.load(folder(tmp_path, "gpt2"))
+    ids = stored("gpt2").given["ids"]
+    text = " ".join(f"w{i}" for i in ids)
+    assert model.tokens(text).tolist() == ids.tolist()
+    trace = model.trace(text)
+    assert trace.words == text.split()
+    assert len(trace.measures) == 3
+    assert len(trace.halves) == 5
+    np.testing.assert_allclose(trace.measures[1].points, stored("gpt2").hidden[1], atol=TOLERANCE)
+    np.testing.assert_allclose(model.logits(text, last=True)[0], stored("gpt2").logits[-1], atol=5 * TOLERANCE)
+    assert "GPT-2" in repr(model)
+
+
+def test_texts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    model = mf.lens.load(folder(tmp_path, "gpt2", words=60))
+    for text, words in [
+        ("", "empty"),
+        (" \n ", "empty"),
+        ("w1 \x00", "zero byte"),
+        ("w50", "another model"),
+        ("w1 " * 25, "24 positions"),
+        ([], "no tokens"),
+        ([-1], "vocabulary"),
+        ([40], "vocabulary"),
+        ([0.5], "whole numbers"),
+        ([[1]], "whole numbers"),
+    ]:
+        with pytest.raises(TextError, match=words):
+            model.trace(text)
+    for raw in (b"{}", b"[]", b"\xff", b"[" * 100_000, b'{"model": {"vocab": {"a": "x", "b": 1}}}'):
+        (tmp_path / "tokenizer.json").write_bytes(raw)
+        with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
+            mf.lens.load(tmp_path).trace("w1")
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(TextError, match="without a tokenizer"):
+        mf.lens.load(tmp_path).trace("w1")
+    _, table, _ = opened("tabpfn")
+    with pytest.raises(TextError, match="learner of tables"):
+        table.embed("a text")
+    with pytest.raises(TextError, match="same features"):
+        mf.lens.Table([[0.0]], [1.0], [[0.0, 1.0]])
+    with pytest.raises(TextError, match="at most 6"):
+        table.embed(mf.lens.Table(np.zeros((2, 7)), [0, 1], np.zeros((1, 7))))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "error", "words"),
+    [
+        ("gpt2", {"model_type": "mamba"}, ArchitectureError, "known: albert, bert"),
+        ("gpt2", {"model_type": None}, ArchitectureError, "known"),
+        ("gpt2", {"n_head": 3}, ArchitectureError, "divisor"),
+        ("gpt2", {"n_head": "4"}, ArchitectureError, "whole number"),
+        ("gpt2", {"n_layer": 5}, CheckpointError, "no tensor h.2|no tensor transformer.h.2"),
+        ("gpt2", {"vocab_size": 41}, CheckpointError, "different models"),
+        ("gpt2", {"activation_function": "magic"}, ArchitectureError, "gelu_new"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, ArchitectureError, "only one that is read"),
+        ("bert", {"position_embedding_type": "relative_key"}, ArchitectureError, "only one that is read"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, ArchitectureError, "llama3"),
+        ("llama", {"num_key_value_heads": 3}, ArchitectureError, "divisor"),
+        ("llama", {"mlp_bias": True}, ArchitectureError, "only one that is read"),
+    ],
+)
+def test_configurations_that_are_not_followed_are_refused(
+    name: str, changes: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    drawn = stored(name)
+    with pytest.raises(error, match=words):
+        mf.lens.load(drawn.weights, config=drawn.config | changes).trace(drawn.given["ids"])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "albert", "llama3"])
+def test_no_configuration_crashes_a_reader(name: str) -> None:
+    drawn = stored(name)
+    for key in drawn.config:
+        for value in (None, -1, 0, 2**70, 10**400, float("nan"), "x", [], {"rope_type": []}):
+            # what is wrong is said, and said before anything is computed
+            with contextlib.suppress(MeasureformerError):
+                mf.lens.load(drawn.weights, config=drawn.config | {key: value})
+
+
+def test_a_sliding_window_limits_the_context() -> None:
+    drawn, model, _ = opened("mistral")
+    assert model.anatomy.limit == 32
+    wide = mf.lens.load(drawn.weights, config=drawn.config | {"sliding_window": None})
+    assert wide.anatomy.limit == 64
+
+
+def test_without_a_path_the_model_in_the_box_is_opened() -> None:
+    model = mf.lens.load()
+    assert sum(path.stat().st_size for path in BOX.iterdir()) <= 3_000_000
+    assert model.anatomy.causal
+    # half precision, and what it was trained on: it knows Python's documentation far better than a uniform guess
+    text = 'The "try" statement specifies exception handlers and/or cleanup code for a group of statements'
+    ids = model.tokens(text)
+    logits = np.asarray(model.logits(text), np.float64)
+    surprise = np.log(np.exp(logits).sum(axis=1))[:-1] - logits[np.arange(len(ids) - 1), ids[1:]]
+    assert surprise.mean() < 1.7 < np.log(model.anatomy.vocabulary) / 2
+    # the same function as the chapter that trained it computes
+    other = mf.text.load(BOX).model.surprise(ids[None])
+    np.testing.assert_allclose(np.asarray(other, np.float64)[0], surprise, atol=2e-3)
+    assert model.trace(text).words == list(text)
+    with pytest.raises(TextError, match="never seen"):
+        model.tokens("Größe \u4e16")
+
+
+def test_an_encoder_without_its_head_predicts_nothing() -> None:
+    drawn = stored("bert")
+    weights = {name.removeprefix("bert."): value for name, value in drawn.weights.items() if name.startswith("bert.")}
+    model = mf.lens.load(weights, config=drawn.config)
+    np.testing.assert_allclose(model.trace(drawn.given["ids"]).measures[-1].points, drawn.hidden[-1], atol=TOLERANCE)
+    with pytest.raises(ArchitectureError, match="without a head"):
+        model.logits(drawn.given["ids"])
+
+
+def test_another_architecture_is_one_registration_away() -> None:
+    drawn = stored("gpt2")
+
+    def read(checkpoint: Checkpoint) -> Any:
+        return mf.lens.architectures.gpt2.read(Checkpoint(drawn.weights, drawn.config))
+
+    mf.lens.register(mf.lens.Architecture("mine", ("mine",), read))
+    model = mf.lens.load({"x": np.zeros(1)}, config={"model_type": "mine"})
+    assert model.logits(drawn.given["ids"]).shape == drawn.logits.shape
