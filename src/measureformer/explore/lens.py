@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 import measureformer as mf
-from measureformer.errors import DependencyError
 from measureformer.explore.drawing import series
 from measureformer.explore.points import curve
 from measureformer.result import Figure
@@ -31,19 +30,9 @@ class Look:
     """Mean cosine of two tokens after each layer."""
 
 
-def space() -> Any:
-    """The namespace of the lens, or a refusal where this version of the package has none."""
-    try:
-        return mf.lens
-    except AttributeError:
-        raise DependencyError(
-            got="a measureformer without mf.lens", need="the lens", do="Install a newer version of measureformer."
-        ) from None
-
-
 def opened(folder: str) -> Any:
     """The model in that folder; that of the package without one."""
-    return space().load(folder.strip() or None)
+    return mf.lens.load(folder.strip() or None)
 
 
 def look(model: Any, text: str) -> Look:
