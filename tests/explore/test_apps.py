@@ -16,7 +16,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 import measureformer as mf
-from browser import Tabs
+from browser import PATIENCE, Tabs
 from measureformer.explore.catalogue import catalogue
 from measureformer.report.figure import PALETTE
 
@@ -166,7 +166,7 @@ def test_examples_are_learned_in_context(tabs: Tabs) -> None:
 
 def test_the_lens_opens_a_folder_or_says_why_not(tabs: Tabs, tmp_path: Path) -> None:
     page = tabs.show("lens")
-    assert page.locator(".mf-plot").count() == 2  # of the model in the package
+    page.locator(".mf-plot").nth(1).wait_for(timeout=PATIENCE)  # of the model in the package
     folder, text = page.get_by_role("textbox").first, page.get_by_role("textbox").last
     folder.fill("no/such/folder")
     folder.press("Tab")
