@@ -5,22 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-PATIENCE = 120_000
-"""Milliseconds after which an app that shows nothing has failed."""
+PATIENCE = 290_000
+"""Milliseconds after which an app that shows nothing has failed: a machine may be busy, and nothing is measured here."""
 
 
 @dataclass
 class Tabs:
-    """The browser: a tab for each app, what was asked of any machine, and what went wrong."""
+    """The browser: a tab for each app that was asked for, what was asked of any machine, and what went wrong."""
 
     address: str
     context: Any
-    pages: dict[str, Any]
+    pages: dict[str, Any] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.context.on("request", lambda request: self.requests.append(request.url))
+        self.context.on("weberror", lambda error: self.complaints.append(str(error.error)))
+
     def show(self, name: str) -> Any:
         """The tab of an app, once it has computed something."""
+        if name not in self.pages:
+            self.pages[name] = self.context.new_page()
+            self.pages[name].goto(f"{self.address}{name}/", wait_until="commit")
         page = self.pages[name]
         page.bring_to_front()
         page.wait_for_selector(".mf-plot, .mf-table, .mf-refusal", timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""One server and one browser for all tests of the explorer; every app is opened once, in a tab of its own."""
+"""One server and one browser for all tests of the explorer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import pytest
 
 from browser import Tabs
-from measureformer.explore.catalogue import catalogue
 
 
 @pytest.fixture(scope="session")
@@ -44,15 +43,7 @@ def tabs(address: str) -> Iterator[Tabs]:
 
     with sync_playwright() as driver:
         # the sandbox of the browser refuses to be started by the superuser
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        arguments = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         browser = driver.chromium.launch(executable_path=chromium, args=arguments)
-        context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
-        found = Tabs(address, context, {})
-        context.on("request", lambda request: found.requests.append(request.url))
-        context.on("weberror", lambda error: found.complaints.append(str(error.error)))
-        # all at once: while one is compiled, others are loaded
-        for app in catalogue():
-            found.pages[app.name] = context.new_page()
-            found.pages[app.name].goto(f"{address}{app.name}/", wait_until="commit")
-        yield found
+        yield Tabs(address, browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce"))
         browser.close()
