@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PATIENCE = 290_000
-"""Milliseconds after which an app that shows nothing has failed: a machine may be busy, and nothing is measured here."""
+"""Milliseconds after which an app that shows nothing failed: machines may be busy, and nothing is measured here."""
 
 
 @dataclass
