@@ -74,7 +74,7 @@ def test_particles_follow_the_mouse_and_keys(tabs: Tabs) -> None:
     page = tabs.show("particles")
     assert rows(page)["tokens"] == "12"
     before = place(page, 0)
-    changed(page, "energy, first → last", lambda: drag(page, 0, 150, 120))
+    changed(page, "energy, first → last", lambda: drag(page, 0, -150, 100))
     after = place(page, 0)
     assert np.hypot(*after) == pytest.approx(1, abs=0.01)  # it has stayed on the circle
     assert np.hypot(*np.subtract(before, after)) > 0.1
