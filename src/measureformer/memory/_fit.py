@@ -15,7 +15,7 @@ from measureformer.errors import DimensionMismatchError, OptionError, ShapeError
 from measureformer.maps import Attention
 from measureformer.measures import Discrete
 from measureformer.memory._search import best_key
-from measureformer.numerics.arrays import common_dtype, finite, floats, host, positive_int, shaped
+from measureformer.numerics.arrays import common_dtype, finite, floats, host, is_traced, positive_int, shaped
 from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.training.loop import trained
 
@@ -133,8 +133,9 @@ class _Adam(eqx.Module):
     rate: Any
 
     @property
-    def steps(self) -> int:
-        return int(self.count)
+    def steps(self) -> Any:
+        # inside the program, where only types are looked at, it is no number yet
+        return self.count if is_traced(self.count) else int(self.count)
 
     @property
     def tol(self) -> None:

@@ -86,5 +86,5 @@ claim = Claim(
     control=_control,
     control_statement="The same in dimension 2, where pairs meet early or very late.",
     quick=Config(),
-    full=Config(n=32, batches=512, values=30, most=9.0, time=30.0, frames=240),
+    full=Config(n=32, batches=128, values=20, most=6.5, time=30.0, frames=240),
 )
