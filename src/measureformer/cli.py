@@ -20,7 +20,8 @@ import typer
 from typer.core import TyperGroup
 
 from measureformer import __version__
-from measureformer.commands import icl, lens, text
+from measureformer.commands import archive, icl, lens, text
+from measureformer.commands.completion import app_names, claim_names
 from measureformer.errors import ClaimNotRunError, ClaimRunError, MeasureformerError
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -73,6 +73,7 @@ app = typer.Typer(
 app.add_typer(icl.app, name="icl")
 app.add_typer(text.app, name="text")
 app.command()(lens.lens)
+app.command()(archive.archive)
 
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 Quick = Annotated[bool, typer.Option("--quick/--full", help="Small sizes that take seconds, or the real ones.")]
@@ -126,7 +127,7 @@ def claims(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON li
 
 @app.command()
 def check(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of claims.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of claims.", autocompletion=claim_names)],
     seed: Seed = 0,
     quick: Quick = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as a JSON list.")] = False,
@@ -156,7 +157,10 @@ def check(
 
 @app.command()
 def atlas(
-    only: Annotated[list[str] | None, typer.Option(help="A claim, a glob such as 'castin-*', or a chapter.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="A claim, a glob such as 'castin-*', or a chapter.", autocompletion=claim_names),
+    ] = None,
     quick: Quick = False,
     jobs: Annotated[int, typer.Option(help="Claims that run at the same time.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder of the atlas.")] = Path("atlas"),
@@ -225,7 +229,10 @@ def memory(
 
 @app.command()
 def explore(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="An app; without one, a page of all.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="An app; without one, a page of all.", autocompletion=app_names),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at; the usual one is this machine only.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes any free one.")] = 2718,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,

@@ -1,13 +1,17 @@
-"""Every app in a real browser: it shows what it should, and answers to the mouse and to keys."""
+"""What is served: nothing of marimo but what a running app needs, and every app in a real browser, where it shows what
+it should, and answers to the mouse and to keys. All in one file, so that they share a server."""
 
 from __future__ import annotations
 
+import html
+import http.client
 import json
 import re
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import jax
 import numpy as np
@@ -22,6 +26,64 @@ from measureformer.report.figure import PALETTE
 
 WAIT = 120_000
 """Milliseconds for an answer."""
+
+
+# --- without a browser --------------------------------------------------------------------------------------------
+
+
+def ask(address: str, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+    parts = urlsplit(address)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+    connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    answer = connection.getresponse()
+    found = answer.status, answer.read().decode("utf-8", "replace")
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/ai/completion",
+        "/api/ai/chat",
+        "/api/packages/add",
+        "/api/packages/list",
+        "/api/kernel/install_missing_packages",
+        "/api/kernel/run",
+        "/api/kernel/save_user_config",
+        "/api/files/list_files",
+        "/api/export/html",
+        "/api/usage",
+        "/terminal/ws",
+        "/lsp/copilot",
+        "/assets/../../server.py",
+    ],
+)
+def test_what_an_app_does_not_need_is_not_there(address: str, path: str) -> None:
+    for method in ("GET", "POST"):
+        status, text = ask(address, f"/gaussian{path}", method)
+        assert (status, text) == (404, "not found")
+
+
+def test_an_app_is_there_with_language_models_off(address: str) -> None:
+    status, text = ask(address, "/gaussian/")
+    assert status == 200
+    assert "Gaussian flow" in text
+    # what holds, whatever the file of settings says
+    overrides = html.unescape(text).rpartition('"ai": ')[2]
+    assert overrides.startswith('{"allow_provider_config": false, "enabled": false}')
+    assert ask(address, "/")[0] == 200
+    assert ask(address, "/no-such-app/")[0] == 404
+
+
+def test_pages_of_other_sites_and_other_names_of_this_machine_are_kept_out(address: str) -> None:
+    assert ask(address, "/gaussian/", Origin="http://example.org")[0] == 404
+    assert ask(address, "/gaussian/", Host="example.org")[0] == 404
+    assert ask(address, "/", Host="example.org:2718")[0] == 404
+    assert ask(address, "/gaussian/", Origin=address.rstrip("/"))[0] == 200
+
+
+# --- in a browser -------------------------------------------------------------------------------------------------
 
 
 def drag(page: Any, index: int, x: float, y: float) -> None:

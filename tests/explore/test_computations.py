@@ -15,7 +15,6 @@ from measureformer.explore import compile as compiling
 from measureformer.explore import counterexample, drawing, gaussian, incontext, lens, memory, particles, plot, svm
 from measureformer.result import Figure, Series
 
-pytestmark = pytest.mark.usefixtures("light_compilation")
 RNG = np.random.default_rng(0)
 
 

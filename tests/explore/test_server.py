@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import html
-import http.client
 import importlib.util
 import socket
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -60,58 +57,6 @@ def test_without_marimo_the_command_that_installs_it_is_said(monkeypatch: pytest
     done = command("--no-browser")
     assert done.exit_code == 2
     assert 'pip install "measureformer[explore]"' in done.stderr
-
-
-def ask(address: str, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-    parts = urlsplit(address)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
-    connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
-    answer = connection.getresponse()
-    found = answer.status, answer.read().decode("utf-8", "replace")
-    connection.close()
-    return found
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/api/ai/completion",
-        "/api/ai/chat",
-        "/api/packages/add",
-        "/api/packages/list",
-        "/api/kernel/install_missing_packages",
-        "/api/kernel/run",
-        "/api/kernel/save_user_config",
-        "/api/files/list_files",
-        "/api/export/html",
-        "/api/usage",
-        "/terminal/ws",
-        "/lsp/copilot",
-        "/assets/../../server.py",
-    ],
-)
-def test_what_an_app_does_not_need_is_not_there(address: str, path: str) -> None:
-    for method in ("GET", "POST"):
-        status, text = ask(address, f"/gaussian{path}", method)
-        assert (status, text) == (404, "not found")
-
-
-def test_an_app_is_there_with_language_models_off(address: str) -> None:
-    status, text = ask(address, "/gaussian/")
-    assert status == 200
-    assert "Gaussian flow" in text
-    # what holds, whatever the file of settings says
-    overrides = html.unescape(text).rpartition('"ai": ')[2]
-    assert overrides.startswith('{"allow_provider_config": false, "enabled": false}')
-    assert ask(address, "/")[0] == 200
-    assert ask(address, "/no-such-app/")[0] == 404
-
-
-def test_pages_of_other_sites_and_other_names_of_this_machine_are_kept_out(address: str) -> None:
-    assert ask(address, "/gaussian/", Origin="http://example.org")[0] == 404
-    assert ask(address, "/gaussian/", Host="example.org")[0] == 404
-    assert ask(address, "/", Host="example.org:2718")[0] == 404
-    assert ask(address, "/gaussian/", Origin=address.rstrip("/"))[0] == 200
 
 
 def allows(guard: Guard, path: str, **headers: str) -> bool:

@@ -228,6 +228,7 @@ class View {
   send() {
     const now = performance.now();
     clearTimeout(this.timer);
+    this.timer = null;
     if (now - (this.sent ?? -Infinity) >= SEND_EVERY) {
       this.sent = now;
       this.model.set("groups", [...this.groups]);
@@ -346,7 +347,7 @@ class View {
   // from Python
   received() {
     const points = this.model.get("points"), same = points.length === this.points.length;
-    if (this.dragging) return;
+    if (this.dragging || this.timer) return; // what is on its way there is newer
     this.points = points.map((row) => [...row]);
     this.groups = [...this.model.get("groups")];
     if (same) this.update();

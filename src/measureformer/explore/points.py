@@ -181,7 +181,9 @@ def _points(widget: DraggablePoints, value: Any) -> list[list[float]]:
             need="points of norm 1",
             do="Divide by the norm.",
         )
-    return (array / norms).tolist()
+    # what is on the sphere up to the last digits stays as it was sent: another value would be sent back to the browser,
+    # which may have gone on meanwhile
+    return (array if np.abs(norms - 1).max() < 1e-12 else array / norms).tolist()
 
 
 def _groups(value: Any) -> list[int]:
