@@ -87,10 +87,11 @@ def test_pages_of_other_sites_and_other_names_of_this_machine_are_kept_out(addre
 
 
 def drag(page: Any, index: int, x: float, y: float) -> None:
-    """Take the point with the mouse and carry it so many pixels to the right and down."""
-    box = page.locator(f'.point[data-index="{index}"] .mark').bounding_box()
+    """Take the point with the mouse, once it stands still, and carry it so many pixels to the right and down."""
+    mark = page.locator(f'.point[data-index="{index}"] .mark')
+    mark.hover(timeout=WAIT)
+    box = mark.bounding_box()
     at = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.mouse.move(*at)
     page.mouse.down()
     for share in (0.25, 0.5, 0.75, 1.0):
         page.mouse.move(at[0] + share * x, at[1] + share * y)
@@ -104,22 +105,29 @@ def place(page: Any, index: int) -> tuple[float, ...]:
 
 
 def rows(page: Any) -> dict[str, str]:
-    """The table of numbers."""
-    names, values = (page.locator(f".mf-table {part}").all_inner_texts() for part in ("th", "td"))
-    return dict(zip(names, values, strict=True))
+    """The tables of numbers, all at one moment."""
+    return page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll('.mf-table tr')].map(
+            (row) => [row.children[0].innerText, row.children[1].innerText]))"""
+    )
+
+
+def until(page: Any, name: str, holds: str, value: str) -> str:
+    """Wait until the number of that name `holds` with regard to a value, as JavaScript says it; the number."""
+    page.wait_for_function(
+        f"""([name, value]) => [...document.querySelectorAll('.mf-table tr')].some(
+            (row) => row.children[0].innerText === name && row.children[1].innerText {holds} value)""",
+        arg=[name, value],
+        timeout=WAIT,
+    )
+    return rows(page)[name]
 
 
 def changed(page: Any, name: str, act: Callable[[], Any]) -> str:
     """Do something, and wait until the number of that name is another one; the new number."""
     before = rows(page)[name]
     act()
-    page.wait_for_function(
-        """([name, before]) => [...document.querySelectorAll('.mf-table tr')].some(
-            (row) => row.children[0].innerText === name && row.children[1].innerText !== before)""",
-        arg=[name, before],
-        timeout=WAIT,
-    )
-    return rows(page)[name]
+    return until(page, name, "!==", before)
 
 
 def test_the_first_page_leads_to_every_app(tabs: Tabs) -> None:
@@ -174,15 +182,16 @@ def test_the_gap_between_alice_and_elise_stays(tabs: Tabs) -> None:
 
 def test_a_drawn_function_is_compiled(tabs: Tabs) -> None:
     page = tabs.show("compile")
+    error = float(rows(page)["mean error"])
+    finer = page.get_by_role("slider").first
+    finer.focus()
+    changed(page, "layers of attention", lambda: finer.press("End"))
+    assert float(rows(page)["mean error"]) < error
     before = place(page, 4)
     changed(page, "mean error", lambda: drag(page, 4, 40, -60))
     after = place(page, 4)
     assert after[0] == before[0]  # up and down only
     assert after[1] > before[1] + 0.1
-    finer = page.get_by_role("slider").first
-    finer.focus()
-    error = float(rows(page)["mean error"])
-    assert float(changed(page, "mean error", lambda: finer.press("End"))) < error
 
 
 def test_a_drawn_digit_is_recalled(tabs: Tabs) -> None:
@@ -202,10 +211,7 @@ def test_a_drawn_digit_is_recalled(tabs: Tabs) -> None:
     assert page.locator(".point").count() == 0
     stroke()
     assert page.locator(".point").count() > 20
-    page.wait_for_function(
-        "() => document.querySelector('.mf-table td').innerText === '1'",
-        timeout=WAIT,
-    )
+    until(page, "answer", "===", "1")
 
 
 def test_tokens_that_cannot_be_separated_are_said_to_be(tabs: Tabs) -> None:
@@ -240,9 +246,10 @@ def test_the_lens_opens_a_folder_or_says_why_not(tabs: Tabs, tmp_path: Path) -> 
     text.press("Tab")
     folder.fill(str(tmp_path))
     folder.press("Tab")
-    page.wait_for_selector(".mf-plot", timeout=WAIT)
-    assert rows(page)["tokens"] == "3 · 1 · 4 · 1 · 5 · 9 · 2 · 6"
+    until(page, "tokens", "===", "3 · 1 · 4 · 1 · 5 · 9 · 2 · 6")
+    page.locator(".mf-plot").nth(1).wait_for(timeout=WAIT)
     assert page.locator(".mf-points path[stroke-linecap]").count() == 1  # the cloud
+    assert page.locator(".mf-points .word").all_text_contents() == ["3", "1", "4", "1", "5", "9", "2", "6"]
 
 
 @pytest.mark.parametrize("name", ["particles", "gaussian", "compile", "memory", "svm", "incontext"])

@@ -27,6 +27,9 @@ BAD: dict[str, tuple[dict[str, Any], type[MeasureformerError]]] = {
     "no colours": ({"groups": []}, OptionError),
     "a curve of one's own": ({"curves": [{"points": [[0, 0]]}]}, OptionError),
     "a curve in space": ({"curves": [curve([[0, 0]]) | {"points": [[0.0, 0.0, 0.0]]}]}, ShapeError),
+    "a curve of no width": ({"curves": [curve([[0, 0]]) | {"width": "1"}]}, DtypeError),
+    "too many words": ({"curves": [curve([[0, 0]], style="dots", words=["a", "b"])]}, ShapeError),
+    "a word that is none": ({"curves": [curve([[0, 0]], style="dots") | {"words": [1]}]}, DtypeError),
     "a negative limit": ({"most": -1}, OptionError),
     "a limit that is no number": ({"least": "1"}, OptionError),
 }

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib import metadata
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -50,6 +51,7 @@ def needed(package: str) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_module_but_the_widget_is_imported_without_extras() -> None:
     allowed = needed("measureformer")
     assert not {"marimo", "anywidget", "tokenizers", "gguf", "pytest", "torch"} & allowed

@@ -14,6 +14,8 @@ from measureformer.result import Figure
 
 LONGEST = 200
 """Tokens of a text that are looked at."""
+MOST_WORDS = 80
+"""Tokens that are written beside their dots: more would cover each other."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,21 @@ def numbers_of(cloud: Any) -> tuple[float, float]:
 
 
 def curves(found: Look, layer: int) -> list[dict[str, Any]]:
-    """The tokens after a layer as dots, with the ways that led there."""
-    ways = found.plane[: layer + 1]
+    """The tokens after a layer as dots, with the way of each from the layer before; few enough have their words."""
+    ways = found.plane[max(layer - 1, 0) : layer + 1]
     lines = [curve(ways[:, i], 5, width=0.8) for i in range(ways.shape[1])] if layer else []
-    return [*lines, curve(ways[-1], 0, style="dots", width=3)]
+    words = [visible(word) for word in found.words] if len(found.words) <= MOST_WORDS else []
+    return [*lines, curve(ways[-1], 0, style="dots", width=3, words=words)]
+
+
+def visible(word: str) -> str:
+    """A token as it is shown: blanks can be seen, and long ones are cut.
+
+    >>> visible(" to"), visible("\\n"), visible("incomprehensibilities")
+    ('␣to', '⏎', 'incomprehens…')
+    """
+    shown = word.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥")
+    return shown if len(shown) <= 13 else f"{shown[:12]}…"
 
 
 def figure(found: Look) -> Figure:

@@ -188,6 +188,16 @@ def attention_matrix(layer: Layer, points: Any, head: int = 0) -> np.ndarray:
     return np.exp(weights - _log_sum(weights, 1))
 
 
+def by_angle(points: Any) -> np.ndarray:
+    """The tokens in the order of their angle in the plane of the first two coordinates.
+
+    >>> by_angle([[0.0, 1.0], [1.0, 0.0]]).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    points = np.asarray(points, float)
+    return points[np.argsort(np.arctan2(points[:, 1], points[:, 0]), kind="stable")]
+
+
 def lipschitz(layer: Layer, points: Any) -> float:
     """The local Lipschitz constant of softmax attention at these tokens, by its whole derivative, (nd, nd).
 
@@ -243,7 +253,7 @@ def paths(layer: Layer, flow: Flow) -> list[dict[str, Any]]:
         seen = seen * np.linspace(1.0, INNER, len(seen))[:, None, None]
     return [
         *(curve(seen[:, i], 5, width=1.2) for i in range(seen.shape[1])),
-        curve(seen[-1], 1, style="dots", width=2.2),
+        curve(seen[-1], 1, style="dots", width=2.8),
     ]
 
 

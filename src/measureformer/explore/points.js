@@ -173,12 +173,16 @@ class View {
   drawCurves() {
     const palette = this.model.get("palette"), ink = this.model.get("ink");
     this.lines.replaceChildren();
-    for (const { points, color, style, width } of this.model.get("curves")) {
+    for (const { points, color, style, width, words } of this.model.get("curves")) {
       const stroke = color === "ink" ? ink[0] : palette[color];
       const rows = points.map((row) => this.place(row).map((v) => v.toFixed(1)).join(","));
       if (style === "dots") {
         const d = rows.map((row) => `M${row}h0`).join("");
         element("path", { d, stroke, "stroke-width": 2 * width, "stroke-linecap": "round", fill: "none" }, this.lines);
+        words.forEach((word, i) => {
+          const [x, y] = this.place(points[i]);
+          element("text", { x: x + width + 3, y: y + 4, class: "word" }, this.lines).textContent = word;
+        });
         continue;
       }
       const made = element("path", { d: rows.length ? `M${rows.join("L")}` : "", stroke, "stroke-width": width, fill: "none" }, this.lines);

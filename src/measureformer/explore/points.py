@@ -97,14 +97,17 @@ def curve(
     *,
     style: Literal["line", "dashed", "dots"] = "line",
     width: float = 1.5,
+    words: Sequence[str] = (),
 ) -> dict[str, Any]:
     """A curve to be drawn below the points, through the rows of `points` (m, 2): colour of the palette, or ink.
+
+    `words` are written beside its dots, one for each.
 
     >>> curve([[0, 0], [1, 1]], "ink", style="dashed")["color"]
     'ink'
     """
     rows = np.asarray(points, float)
-    return {"points": rows.round(5).tolist(), "color": color, "style": style, "width": width}
+    return {"points": rows.round(5).tolist(), "color": color, "style": style, "width": width, "words": list(words)}
 
 
 def ring(center: Any, root: Any, color: int = 0, *, style: Literal["line", "dashed"] = "line") -> dict[str, Any]:
@@ -204,11 +207,17 @@ def _groups(value: Any) -> list[int]:
 
 def _curves(value: Any) -> list[dict[str, Any]]:
     for entry in value if isinstance(value, (list, tuple)) else [None]:
-        if not isinstance(entry, dict) or entry.keys() != {"points", "color", "style", "width"}:
+        if not isinstance(entry, dict) or entry.keys() != {"points", "color", "style", "width", "words"}:
             raise OptionError(got=f"the curve {str(entry)[:40]}", need="curves", do="Make them with curve(…).")
         if entry["points"] and _rows(entry["points"], "curve").shape[1] != 2:
             raise ShapeError(got="a curve that is not in the plane", need="rows [x, y]", do="Project it first.")
         _choice(entry["style"], "style", ("line", "dashed", "dots"))
+        _rows([[entry["width"]]], "width")
+        words = entry["words"]
+        if not isinstance(words, list) or len(words) not in (0, len(entry["points"])):
+            raise ShapeError(got=f"words {str(words)[:40]}", need="one for each point, or none", do="Pass a list.")
+        if not all(isinstance(word, str) for word in words):
+            raise DtypeError(got="a word that is no string", need="strings", do="Pass a list of them.")
         if entry["color"] != "ink":
             _groups([entry["color"]])
     return list(value)

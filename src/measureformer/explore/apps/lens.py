@@ -69,7 +69,7 @@ def _(cloud, drawing, found, layer, lens, mo):
     shown = None
     if found is not None:
         cloud.curves = lens.curves(found, layer.value)
-        words = drawing.table([("tokens", " · ".join(found.words))])
+        words = drawing.table([("tokens", " · ".join(map(lens.visible, found.words)))])
         figures = (words, drawing.picture(lens.figure(found)), drawing.picture(lens.cosine_figure(found)))
         shown = mo.hstack([cloud, mo.Html(drawing.shown(*figures))], widths=[1, 1], gap=1.5, align="start")
     shown

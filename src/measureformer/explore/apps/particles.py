@@ -111,7 +111,8 @@ def _(drawing, entries, found, layer, mo, particles, points, tokens):
         ("energy, first → last", f"{found.energy[0]:.3f} → {found.energy[-1]:.3f}"),
         ("local Lipschitz constant", stretched if stretched == stretched else "for softmax only"),
     ]
-    matrix = particles.attention_matrix(layer, tokens)
+    # neighbours side by side, so that clusters are blocks
+    matrix = particles.attention_matrix(layer, particles.by_angle(tokens))
     shades = drawing.heat(matrix, f"Attention matrix of {len(tokens)} tokens", high=float(matrix.max()))
     parts = [
         drawing.table(rows),
@@ -126,9 +127,9 @@ def _(drawing, entries, found, layer, mo, particles, points, tokens):
             mo.vstack([mo.Html(drawing.shown(*parts))]),
             mo.vstack(
                 [
-                    mo.md("who (row) attends to whom (column), head 1"),
+                    mo.md("who (row) attends to whom (column), by angle, head 1"),
                     mo.Html(drawing.shown(shades)),
-                    mo.accordion({"entries of Q, K, V": entries}),
+                    mo.accordion({"entries of Q, K, V": mo.hstack(list(entries.elements), justify="start", wrap=True)}),
                 ]
             ),
         ],
