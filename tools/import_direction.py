@@ -27,7 +27,8 @@ ORDER = (
     ("lens",),
     ("_claims",),
     ("report",),
-    ("commands", "explore"),
+    ("explore",),
+    ("commands",),
     ("cli",),
 )
 LEVEL = {folder: level for level, folders in enumerate(ORDER) for folder in folders}

@@ -20,8 +20,8 @@ import typer
 from typer.core import TyperGroup
 
 from measureformer import __version__
-from measureformer.commands import archive, icl, lens, text
-from measureformer.commands.completion import app_names, claim_names
+from measureformer.commands import archive, explore, icl, lens, text
+from measureformer.commands.completion import claim_names
 from measureformer.errors import ClaimNotRunError, ClaimRunError, MeasureformerError
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ app = typer.Typer(
 
 app.add_typer(icl.app, name="icl")
 app.add_typer(text.app, name="text")
-app.command()(lens.lens)
-app.command()(archive.archive)
+for command in (lens.lens, explore.explore, archive.archive):
+    app.command()(command)
 
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 Quick = Annotated[bool, typer.Option("--quick/--full", help="Small sizes that take seconds, or the real ones.")]
@@ -225,34 +225,6 @@ def memory(
     damage = Damage(mask, noise, seed)
     for line in run(paths, query or [], damage, generation=generation, beta=beta, size=size, out=out):
         typer.echo(_one_line(line))
-
-
-@app.command()
-def explore(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="[NAME]", help="An app; without one, a page of all.", autocompletion=app_names),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; the usual one is this machine only.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes any free one.")] = 2718,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
-    only_list: Annotated[bool, typer.Option("--list", help="Say what there is, and open nothing.")] = False,
-) -> None:
-    """Open apps in the browser: tokens as particles, Gaussian flows, compiled functions, memories, and more."""
-    from measureformer.explore.catalogue import catalogue
-    from measureformer.explore.server import HERE, serve
-
-    if only_list:
-        for entry in catalogue():
-            typer.echo(f"{entry.name:16}{entry.title}. {entry.about}")
-        return
-
-    def ready(address: str) -> None:
-        typer.echo(f"The explorer is at {address} until you press Ctrl-C.")
-        if host not in HERE:
-            typer.echo("Everybody who can reach this address can use it, and name folders of this machine.", err=True)
-
-    serve(name, host=host, port=port, ready=ready, browser=browser)
 
 
 @app.command()
