@@ -72,8 +72,6 @@ app = typer.Typer(
 
 app.add_typer(icl.app, name="icl")
 app.add_typer(text.app, name="text")
-for command in (lens.lens, explore.explore, archive.archive):
-    app.command()(command)
 
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 Quick = Annotated[bool, typer.Option("--quick/--full", help="Small sizes that take seconds, or the real ones.")]
@@ -225,6 +223,10 @@ def memory(
     damage = Damage(mask, noise, seed)
     for line in run(paths, query or [], damage, generation=generation, beta=beta, size=size, out=out):
         typer.echo(_one_line(line))
+
+
+for command in (lens.lens, explore.explore, archive.archive):
+    app.command()(command)
 
 
 @app.command()
