@@ -11,16 +11,16 @@ PATIENCE = 290_000
 
 @dataclass
 class Tabs:
-    """The browser: a tab for each app that was asked for, what was asked of any machine, and what went wrong."""
+    """The browser: a tab for each app that was asked for, and what went wrong."""
 
     address: str
     context: Any
     pages: dict[str, Any] = field(default_factory=dict)
-    requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.context.on("request", lambda request: self.requests.append(request.url))
+        # the browser keeps a list of all it fetches, of 250 entries unless told
+        self.context.add_init_script("performance.setResourceTimingBufferSize(10000)")
         self.context.on("weberror", lambda error: self.complaints.append(str(error.error)))
 
     def show(self, name: str) -> Any:
@@ -32,3 +32,8 @@ class Tabs:
         page.bring_to_front()
         page.wait_for_selector(".mf-plot, .mf-table, .mf-refusal", timeout=PATIENCE)
         return page
+
+    def requests(self) -> list[str]:
+        """What all tabs have fetched, from any machine."""
+        listed = "() => performance.getEntriesByType('resource').map((entry) => entry.name)"
+        return [url for page in self.pages.values() for url in page.evaluate(listed)]

@@ -53,9 +53,9 @@ def tabs(chromium: str, address: str) -> Iterator[Tabs]:
 
     with sync_playwright() as driver:
         # the sandbox of the browser refuses to be started by the superuser
-        arguments = ["--disable-gpu", "--renderer-process-limit=1", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+        arguments = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         browser = driver.chromium.launch(executable_path=chromium, args=arguments)
-        context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
+        context = browser.new_context(viewport={"width": 1300, "height": 900}, reduced_motion="reduce")
         context.set_default_timeout(PATIENCE)
         yield Tabs(address, context)
         browser.close()
