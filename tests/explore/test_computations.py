@@ -44,6 +44,15 @@ def test_the_lipschitz_constant_is_that_of_the_library() -> None:
     assert np.isnan(particles.lipschitz(layer("plane", "none"), particles.start("plane", 3)))
 
 
+def test_norms_of_large_derivatives_are_those_of_all_singular_values() -> None:
+    matrix = RNG.normal(size=(150, 150))
+    assert particles._norm(matrix) == pytest.approx(np.linalg.norm(matrix, 2), rel=1e-5)
+    assert particles._norm(0 * matrix) == 0
+    assert particles._norm(np.outer(matrix[0], matrix[1])) == pytest.approx(
+        np.linalg.norm(matrix[0]) * np.linalg.norm(matrix[1])
+    )
+
+
 def test_on_the_sphere_tokens_follow_the_closed_form() -> None:
     found = particles.run(particles.Layer.preset("attract: V = I", "sphere", beta=0.0), np.eye(3), 3.0)
     cosines = np.einsum("td,td->t", found.points[:, 0], found.points[:, 1])
@@ -140,6 +149,13 @@ def test_four_atoms_are_the_whole_prompt(n: int) -> None:
     assert found.distance == pytest.approx(two.distance)
     assert found.alice == pytest.approx(float(G.tokens(two.alice)[0, 0]), abs=1e-12)
     assert found.elise == pytest.approx(float(G.tokens(two.elise)[0, 0]), abs=1e-12)
+
+
+def test_all_gaps_at_once_are_those_of_the_prompts() -> None:
+    some = [0, 7, 39]
+    for settings in ({}, {"delta": 0.2, "softening": 0.1}):
+        expected = [counterexample.answers(int(counterexample.SIZES[i]), **settings).gap for i in some]
+        np.testing.assert_allclose(counterexample.gaps(**settings)[some], expected, rtol=1e-12)
 
 
 def test_the_gap_stays_unless_it_is_softened() -> None:
