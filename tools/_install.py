@@ -1,6 +1,7 @@
 """Build the wheel and the sdist into dist/, install each into a new environment outside of the repository, and use it.
 
 Takes some minutes: both environments are made from nothing, with the versions of constraints.txt, and without extras.
+`python tools/_install.py whl` tries the wheel only, `gz` the sdist.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -27,8 +29,9 @@ TRIED = (
 
 def main() -> None:
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", "dist"], cwd=ROOT, check=True)
-    built = sorted((ROOT / "dist").glob("measureformer-*"), key=lambda path: path.stat().st_mtime)[-2:]
-    for package in built:
+    version = metadata.version("measureformer")
+    for kind in sys.argv[1:] or ("whl", "gz"):
+        (package,) = (ROOT / "dist").glob(f"measureformer-{version}*.{kind}")
         with tempfile.TemporaryDirectory() as folder:
             python = Path(folder) / "env" / "bin" / "python"
             subprocess.run([sys.executable, "-m", "venv", str(python.parents[1])], check=True)

@@ -94,9 +94,12 @@ def by_products(g: Any, degree: int, cells: int, of: Of = "token") -> Network:
     powers = np.polynomial.chebyshev.Chebyshev.fit(GRID, g(GRID), degree, domain=[0, 1])
     whole = powers.convert(kind=np.polynomial.Polynomial, domain=[-1, 1], window=[-1, 1])
     shifted = np.polynomial.Polynomial(whole.coef)(np.polynomial.Polynomial([0.5, 1.0])).coef
-    expression = sum(
-        (float(c) * (block - 0.5) ** k for k, c in enumerate(shifted) if k > 0), start=float(shifted[0]) + 0.0 * block
-    )
+    centred = block - 0.5
+    power, expression = centred, float(shifted[0]) + 0.0 * block
+    for k, coefficient in enumerate(shifted[1:]):
+        # each power from the one before: all of them anew would be most of the time between two moves
+        power = power * centred if k else power
+        expression = expression + float(coefficient) * power
     net = mf.universality.compile(expression, mf.Box([0.0], [1.0]), cells=cells)
     census = net.census
     size = (

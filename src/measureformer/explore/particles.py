@@ -263,10 +263,9 @@ def paths(layer: Layer, flow: Flow) -> list[dict[str, Any]]:
     seen = flow.points[:, :, :2]
     if layer.space == "circle":
         seen = seen * np.linspace(1.0, INNER, len(seen))[:, None, None]
-    return [
-        *(curve(seen[:, i], 5, width=1.2) for i in range(seen.shape[1])),
-        curve(seen[-1], 1, style="dots", width=2.8),
-    ]
+    way = curve(np.zeros((0, 2)), 5, width=1.2)
+    ways = [way | {"points": rows} for rows in seen.swapaxes(0, 1).round(4).tolist()]
+    return [*ways, curve(seen[-1], 1, style="dots", width=2.8)]
 
 
 def figure(flow: Flow) -> Figure:
