@@ -28,8 +28,9 @@ ORDER = (
     ("lens",),
     ("_claims",),
     ("report",),
+    ("explore",),
     ("commands",),
-    ("cli", "explore"),
+    ("cli",),
 )
 LEVEL = {folder: level for level, folders in enumerate(ORDER) for folder in folders}
 # the report must be reproducible from stored results alone

@@ -20,7 +20,8 @@ import typer
 from typer.core import TyperGroup
 
 from measureformer import __version__
-from measureformer.commands import diff, icl, lens, text
+from measureformer.commands import archive, diff, explore, icl, lens, text
+from measureformer.commands.completion import claim_names
 from measureformer.errors import ClaimNotRunError, ClaimRunError, MeasureformerError, OptionError
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ What to type next:
   measureformer diff OLD NEW    what changed between two atlases
   measureformer memory FOLDER   recall your own pictures from halves of them
   measureformer lens PATH       measure a pretrained transformer on a text
+  measureformer explore         drag tokens, draw functions and digits, in the browser
   measureformer --help          everything else
 """
 
@@ -65,15 +67,12 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 app.add_typer(icl.app, name="icl")
 app.add_typer(text.app, name="text")
-app.command()(lens.lens)
-app.command()(diff.diff)
 
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 Quick = Annotated[bool, typer.Option("--quick/--full", help="Small sizes that take seconds, or the real ones.")]
@@ -127,7 +126,7 @@ def claims(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON li
 
 @app.command()
 def check(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of claims.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of claims.", autocompletion=claim_names)],
     seed: Seed = 0,
     quick: Quick = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as a JSON list.")] = False,
@@ -157,7 +156,10 @@ def check(
 
 @app.command()
 def atlas(
-    only: Annotated[list[str] | None, typer.Option(help="A claim, a glob such as 'castin-*', or a chapter.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="A claim, a glob such as 'castin-*', or a chapter.", autocompletion=claim_names),
+    ] = None,
     quick: Quick = False,
     jobs: Annotated[int, typer.Option(help="Claims that run at the same time.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder of the atlas.")] = Path("atlas"),
@@ -229,6 +231,10 @@ def memory(
     damage = Damage(mask, noise, seed)
     for line in run(paths, query or [], damage, generation=generation, beta=beta, size=size, out=out):
         typer.echo(_one_line(line))
+
+
+for command in (lens.lens, diff.diff, explore.explore, archive.archive):
+    app.command()(command)
 
 
 @app.command()

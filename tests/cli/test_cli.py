@@ -68,7 +68,7 @@ def test_without_arguments_it_says_what_to_type_next() -> None:
 def test_help_lists_the_commands(option: str) -> None:
     done = command(option)
     assert done.exit_code == 0
-    for word in ("claims", "check", "atlas", "launch", "version"):
+    for word in ("claims", "check", "atlas", "launch", "explore", "version"):
         assert word in done.stdout
 
 
