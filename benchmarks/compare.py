@@ -137,7 +137,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
-    from measureformer.report.figure import MARKERS, PALETTE, style
+    from measureformer.report.figure import style
+    from measureformer.report.language import MARKERS, PALETTE
 
     with style():
         figure, axes = plt.subplots(figsize=(6.4, 0.5 + 0.42 * len(rows)), layout="constrained")
@@ -154,7 +155,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                 middle,
                 places,
                 xerr=[[max(v, 0) for v in side] for side in spread],
-                fmt=MARKERS[i],
+                fmt=MARKERS["measured"][i],
                 color=PALETTE[i],
                 label=peer,
                 linewidth=1,

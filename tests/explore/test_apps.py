@@ -20,7 +20,7 @@ from PIL import Image
 from browser import PATIENCE, Tabs
 from measureformer.explore.catalogue import catalogue
 from measureformer.lens.model import BOX
-from measureformer.report.figure import PALETTE
+from measureformer.report.language import PALETTE
 
 WAIT = 120_000
 """Milliseconds for an answer."""

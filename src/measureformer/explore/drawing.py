@@ -11,7 +11,7 @@ import numpy as np
 
 from measureformer.errors import ShapeError
 from measureformer.explore.plot import svg
-from measureformer.report.figure import PALETTE
+from measureformer.report.language import PALETTE
 from measureformer.report.markup import Markup, tag
 from measureformer.report.words import number
 from measureformer.result import Figure, Series, Style

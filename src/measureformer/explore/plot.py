@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from measureformer.errors import OptionError
-from measureformer.report.figure import INK, PALETTE
+from measureformer.report.language import INK, PALETTE
 from measureformer.report.markup import Markup, join, tag
 from measureformer.report.words import number, one_line
 from measureformer.result import Figure, Scale
