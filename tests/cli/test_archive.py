@@ -31,7 +31,7 @@ def atlas(tmp_path: Path) -> Path:
     result = replace(a_result(), versions=versions(), run=replace(a_result().run, figure=None))
     (folder / "results").mkdir(parents=True)
     (folder / "results" / f"{result.claim}.json").write_text(result.to_json(), encoding="utf-8")
-    write_report([result], folder, missing={})
+    write_report([result], folder)
     return folder
 
 
