@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def gaps(*, delta: float = ALICE, softening: float = 0.0) -> np.ndarray:
 
     The map sees a context only through its mass near 0, which three words of n have.
     """
-    G = mf.structure.counterexample(softening=softening).map
+    G: Any = mf.structure.counterexample(softening=softening).map
     near = [float(sum(bump(np.array([place, *OTHERS])))) for place in (delta, -delta)]
     alice, elise = (np.asarray(G.moved(place, mass / SIZES)) for place, mass in zip((delta, -delta), near, strict=True))
     return alice - elise

@@ -233,7 +233,8 @@ def _norm(matrix: np.ndarray) -> float:
     from scipy.sparse.linalg import svds
 
     first = np.random.default_rng(0).normal(size=len(matrix))
-    return float(svds(matrix, k=1, v0=first, tol=1e-6, return_singular_vectors=False)[0])
+    steps: Any = svds  # its types know whole tolerances only
+    return float(steps(matrix, k=1, v0=first, tol=1e-6, return_singular_vectors=False)[0])
 
 
 def _logits(layer: Layer, states: np.ndarray) -> np.ndarray:
