@@ -31,7 +31,7 @@ GROUPS = ("Q", "K", "V", "MLP", "embedding", "rest")
 
 
 class Optimizer(NamedTuple):
-    """An optimiser of the study: a method of `Training`, the largest rate to try, and the largest norm of a gradient."""
+    """An optimiser of the study: a method of `Training`, the largest rate to try, the largest norm of a gradient."""
 
     method: Method
     top: float
