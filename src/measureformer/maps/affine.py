@@ -75,8 +75,8 @@ class AffineAttention(AbstractAffineHeads):
     >>> zero = [[[0.0]]]
     >>> G = mf.AffineAttention(zero, [[[1.0]]], [[[1.0]]], [[[1.0]]], biases=([[1.0]], None, [[2.0]], [3.0]))
     >>> mu = mf.Discrete.uniform([[0.0], [1.0]])
-    >>> G(mu, [5.0]).round(4).tolist()
-    [5.7311]
+    >>> round(float(G(mu, [5.0])[0]), 4)
+    5.7311
     """
 
     def __init__(

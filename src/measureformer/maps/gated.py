@@ -21,8 +21,8 @@ class GatedMLP(AbstractInContextMap):
 
     >>> import measureformer as mf
     >>> F = mf.GatedMLP([[1.0]], [[2.0]], [[1.0]], activation="relu")
-    >>> F(mf.Discrete.dirac([0.0]), [[-3.0], [2.0]]).tolist()
-    [[0.0], [8.0]]
+    >>> F(mf.Discrete.dirac([0.0]), [[3.0], [2.0]]).tolist()
+    [[18.0], [8.0]]
     """
 
     W_gate: Float[Array, "w d"]
