@@ -218,7 +218,7 @@ class AbstractInContextMap(eqx.Module):
             queries = tuple(None if rows is None else pad_rows(rows, bucket(count)) for rows in queries)
         program = cast((self, padded, *queries), dtype)
         if not is_spread(mu, x):
-            y = np.asarray(at_once(_compiled, *program))[:count]
+            y = np.asarray(at_once(_run, *program))[:count]
         elif x is None or is_spread(x):
             y = _on_mesh(program, TOKENS)
         else:
@@ -245,6 +245,21 @@ def _compiled(G: AbstractInContextMap, mu: AbstractMeasure, x: Any, t: Any, plac
     return y if place is None else jax.lax.with_sharding_constraint(y, place)
 
 
+def _run(*program: Any) -> Array:
+    """`_compiled` on concrete arrays. Where a map is made of arrays alone, they are handed over as a flat list: to look
+    through a tree of modules again and again takes longer than a small layer does."""
+    leaves, structure = jax.tree.flatten(program)
+    if all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves):
+        return _flat(structure, leaves)
+    return _compiled(*program)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _flat(structure: Any, leaves: list[Array]) -> Array:
+    G, mu, x, t = jax.tree.unflatten(structure, leaves)
+    return G.at_atoms(mu) if x is None else G.evaluate(mu, x, t)
+
+
 def push_through(maps: Sequence[AbstractInContextMap], mu: Any) -> Any:
     """mu pushed through one map after the other, the first one first; tokens stay padded and on the device meanwhile.
 
@@ -261,7 +276,7 @@ def push_through(maps: Sequence[AbstractInContextMap], mu: Any) -> Any:
         if i == 0 and G.masks:
             refuse_blind(mu, mu.times)
         layer, moved = cast((G, moved), common_dtype(G, moved))
-        moved = moved.with_points(at_once(_compiled, layer, moved, None, None))
+        moved = moved.with_points(at_once(_run, layer, moved, None, None))
     points = np.asarray(moved.points)[: mu.n]
     if not np.isfinite(points).all():
         # one of the maps refuses it, and says why
