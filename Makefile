@@ -18,6 +18,8 @@ atlas: setup ## check every claim and write atlas/index.html; ARGS="--only NAME"
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
+# two processes on two cores: threads of OpenBLAS would wait for each other
+test quick check: export OPENBLAS_NUM_THREADS := 1
 # tests of a file share compiled programs: they go to the same process
 test: setup ## run all tests; ARGS="-k word" for some
 	@$(PY) -m pytest -q -n 2 --dist loadfile $(ARGS)

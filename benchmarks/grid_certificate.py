@@ -12,11 +12,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from compare import CONSOLE, RESULTS
+from rich.progress import track
 
 import measureformer as mf
 from measureformer.attention.grid import Costs
 from measureformer.attention.grid.planner import plan_of_shape
 from measureformer.errors import MeasureformerError, ToleranceError
+from measureformer.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from grid_examples import exact, problem, shares
@@ -71,7 +74,7 @@ def main() -> None:
     count, first = (int(sys.argv[1]), int(sys.argv[2])) if len(sys.argv) > 2 else (4400, 0)
     worst: dict[str, list[float]] = {}
     refused = 0
-    for seed in range(first, first + count):
+    for seed in track(range(first, first + count), description="problems", console=CONSOLE):
         try:
             family, values, log_z = one(seed)
         except MeasureformerError as error:
@@ -82,9 +85,13 @@ def main() -> None:
         worst.setdefault(family, []).append(np.nanmax([values, log_z, 0]))
     if count > 1000:
         worst["clustered, n = 10⁶"] = [max(clustered(10**6)[1:])]
-    for family, found in worst.items():
-        print(f"{family:20} {len(found):5} problems, worst error over bound {max(found):.3g}")
-    print(f"{count} problems, {refused} refused, no violation")
+    lines = ["| family | problems | worst error over bound |", "|---|---|---|"]
+    lines += [f"| {family} | {len(found)} | {max(found):.3g} |" for family, found in worst.items()]
+    lines += ["", f"{count} problems from seed {first} on, {refused} refused, no violation."]
+    print("\n".join(lines))
+    if count > 1000:
+        text = "\n".join(["# grid_certificate", "", "Against long double, without slack.", "", *lines, ""])
+        write_atomically(RESULTS / "grid_certificate.md", text.encode(), do="Choose another folder.")
 
 
 if __name__ == "__main__":

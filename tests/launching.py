@@ -18,19 +18,16 @@ PATIENCE = 120.0
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's own, without what other tests may have asked of JAX or of workers."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MEASUREFORMER_", "XLA_FLAGS", "JAX_NUM_CPU"))}
+    """This process's own, without what other tests may have asked of workers."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MEASUREFORMER_", "JAX_NUM_CPU"))}
     return kept | more
-
-
-QUICK_TO_COMPILE = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-"""For programs of which nothing but the answer matters."""
 
 
 def run_program(name: str, *arguments: str, devices: int = 1, **more: str) -> str:
     """The output of a program of this folder, alone, with that many devices."""
     command = [sys.executable, str(PROGRAMS / name), *arguments]
-    given = environment(XLA_FLAGS=f"--xla_force_host_platform_device_count={devices}", **more)
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+    given = environment(XLA_FLAGS=flags.strip(), **more)
     done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

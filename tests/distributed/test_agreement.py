@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import measureformer as mf
-from launching import QUICK_TO_COMPILE, launched, run_program
+from launching import launched, run_program
 
 Answers = dict[str, Any]
 # both sides round differently; what they compute is of order 1
@@ -72,7 +72,7 @@ def compare(answers: Answers, expected: Answers) -> None:
 def test_three_devices_agree_with_one(inputs: Answers, expected: Answers, tmp_path: Path) -> None:
     # three: a ring in which left and right differ, and that no bucket size divides
     np.savez(tmp_path / "inputs.npz", **inputs)
-    run_program("compute.py", str(tmp_path), devices=3, **QUICK_TO_COMPILE)
+    run_program("compute.py", str(tmp_path), devices=3)
     answers = dict(np.load(tmp_path / "answers0.npz"))
     assert answers["devices"] == 3
     compare(answers, expected)
@@ -81,7 +81,7 @@ def test_three_devices_agree_with_one(inputs: Answers, expected: Answers, tmp_pa
 @pytest.mark.slow
 def test_two_processes_agree_with_one(inputs: Answers, expected: Answers, tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", **inputs)
-    with launched(tmp_path, "compute.py", **QUICK_TO_COMPILE) as run:
+    with launched(tmp_path, "compute.py") as run:
         assert run.wait() == 0, run.err
     for worker in range(2):
         answers = dict(np.load(tmp_path / f"answers{worker}.npz"))

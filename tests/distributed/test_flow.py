@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import measureformer as mf
-from launching import QUICK_TO_COMPILE, launched, run_program
+from launching import launched, run_program
 
 # both sides round differently, and take the same steps; what they compute is of order 1
 ROUNDING = 1e-12
@@ -45,7 +45,7 @@ def compare(found: Found, expected: Found) -> None:
 
 def test_three_devices_agree_with_one_and_nobody_collects(inputs: Found, expected: Found, tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", **inputs)
-    run_program("flow.py", str(tmp_path), devices=3, **QUICK_TO_COMPILE)
+    run_program("flow.py", str(tmp_path), devices=3)
     found = dict(np.load(tmp_path / "found0.npz"))
     compare(found, expected)
     np.testing.assert_array_equal(found["saved"], found["adaptive"])
@@ -58,7 +58,7 @@ def test_three_devices_agree_with_one_and_nobody_collects(inputs: Found, expecte
 @pytest.mark.slow
 def test_two_processes_agree_with_one(inputs: Found, expected: Found, tmp_path: Path) -> None:
     np.savez(tmp_path / "inputs.npz", **inputs)
-    with launched(tmp_path, "flow.py", **QUICK_TO_COMPILE) as run:
+    with launched(tmp_path, "flow.py") as run:
         assert run.wait() == 0, run.err
     for worker in range(2):
         found = dict(np.load(tmp_path / f"found{worker}.npz"))

@@ -127,6 +127,8 @@ def test_interpolation_error_of_one_axis(sigma: float) -> None:
         if 1e-13 < bound < 1e-2:
             assert bound < 1e4 * math.exp(2 * sigma) * error
     assert one_sided(3, 0.0) == 0
+    # too wide for e^{2σ} to be a number
+    assert both_sides(4, 400.0, 0.1) == both_sides(4, 0.1, 400.0) == np.inf
     assert nodes_for(0.0, 1e-9) == 1
 
 

@@ -19,7 +19,7 @@ from scipy.linalg import expm
 
 import measureformer as mf
 from compilations import count_compilations
-from launching import PATIENCE, QUICK_TO_COMPILE, environment
+from launching import PATIENCE, environment
 from measureformer import errors, progress
 from measureformer.flows import _drive
 from measureformer.flows._adaptive import AdaptiveWalk
@@ -195,7 +195,7 @@ print((np.asarray(mf.flow(G, mu, times, save=folder + "2").points) == resumed).a
 def test_a_run_that_is_killed_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     def run(folder: str, fatal: str, count: int = 1) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", PROGRAM, str(tmp_path / folder), fatal, str(count)]
-        given = environment(**QUICK_TO_COMPILE)
+        given = environment()
         return subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     # dead with points that no state knows of, and right after a state

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.attention.blocks import LOGITS, Keys, Queries
+from measureformer.attention.blocks import LOGITS, Keys, Queries, spans
 from measureformer.attention.grid import Grid, followed, grid_attention, grid_if_faster
 from measureformer.attention.rounding import rounding_bounds
 from measureformer.attention.sharded import Sharded, at_mesh_edge, chosen, ring_attention
 from measureformer.attention.streaming import Streaming, stream
+from measureformer.attention.windows import check_windows, windowed
 from measureformer.distributed import collective
 from measureformer.errors import (
     DimensionMismatchError,
@@ -67,17 +68,19 @@ def attend(
     log_weights: Any = None,
     *,
     times: Any = None,
+    window: Any = None,
     method: Method = "auto",
     tol: float | None = None,
 ) -> Attended:
     """Softmax attention of queries q (…, m, k) on keys k (…, n, k) with values v (…, n, c) and log-weights.
 
-    values[i] = Σ_j a_j e^{⟨q_i,k_j⟩} v_j / Z_i with a = e^{log_weights} (equal weights 1 if left out) and
-    Z_i = Σ_j a_j e^{⟨q_i,k_j⟩}. A log-weight of −inf hides a key. `times = (query times (m,), key times (n,))` lets
-    query i see key j only if its time is not later. Leading axes of q, k, v are heads or batches and must agree;
-    log-weights have the same leading axes or none. Half precision is computed, and returned, in float32. Memory is
-    linear in m and n; differentiable to any order in q, k, v and log_weights. Under a trace values are not checked, and
-    a query that sees nothing gets zeros and −inf.
+    values[i] = Σ_j a_j e^{⟨q_i,k_j⟩} v_j / Z_i with a = e^{log_weights} (equal weights 1 if left out) and Z_i = Σ_j a_j
+    e^{⟨q_i,k_j⟩}. A log-weight of −inf hides a key. `times = (query times (m,), key times (n,))` lets query i see key j
+    only if its time is not later; with a `window`, only if it is less than that earlier, too: at times 0, 1, 2, … a
+    window of 4 shows the last four tokens. Leading axes of q, k, v are heads or batches and must agree; log-weights
+    have the same leading axes or none. Half precision is computed, and returned, in float32. Memory is linear in m and
+    n; differentiable to any order in q, k, v and log_weights. Under a trace values are not checked, and a query that
+    sees nothing gets zeros and −inf.
 
     With method="grid", in dimension 1, 2 or 3, time is nearly linear too, and the error is at most `tol` (1e-9 if left
     out). "auto" takes it only if a `tol` is given, where it is faster by the costs measured on this machine.
@@ -97,7 +100,7 @@ def attend(
             need=f"({n},) or {(*lead, n)}",
             do="Give one log-weight per key.",
         )
-    times = _checked_times(times, q.shape[-2], n)
+    times = windowed(_checked_times(times, q.shape[-2], n), window)
     dtype = common_dtype(q, k, v, log_weights)
     arrays = cast((q, k, v, log_weights, times), dtype)
     follow = followed()
@@ -123,12 +126,19 @@ def attend(
 
 
 def _settings(method: Method, arrays: Any) -> Streaming | Sharded | Grid:
+    windows = arrays[4] is not None and arrays[4][0].ndim == 2
+    if windows and isinstance(method, Sharded):
+        raise OptionError(
+            got="a window with keys that are spread over devices",
+            need="all keys in one place: near ones only need not travel",
+            do='Use method="streaming" or "grid" on one device.',
+        )
     if isinstance(method, (Streaming, Sharded, Grid)):
         return method
     if method == "grid":
         return Grid()
     if method in ("auto", "streaming"):
-        return chosen(arrays) if method == "auto" else Streaming()
+        return chosen(arrays) if method == "auto" and not windows else Streaming()
     raise OptionError(
         got=f"method = {method!r}",
         need='"auto", "streaming", "grid", Streaming(…), Grid(plan=…) or Sharded(mesh=…)',
@@ -141,7 +151,7 @@ def _attended(settings: Streaming | Sharded, q: Any, k: Any, v: Any, log_weights
     if times is None or isinstance(settings, Sharded) or q.shape[-2] * k.shape[-2] <= LOGITS:
         return _over_heads(settings, q, k, v, log_weights, times)
     # in order of time, blocks that lie in the future are left out; the order of the user's rows does not matter
-    by_query, by_key = (jnp.argsort(part) for part in times)
+    by_query, by_key = jnp.argsort(spans(times[0])[1]), jnp.argsort(times[1])
     k, v, log_weights = k[..., by_key, :], v[..., by_key, :], log_weights[..., by_key]
     out = _over_heads(settings, q[..., by_query, :], k, v, log_weights, (times[0][by_query], times[1][by_key]))
     back = jnp.argsort(by_query)
@@ -257,6 +267,9 @@ def _check_values(q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> None:
         return
     for name, array in (("query times", times[0]), ("key times", times[1])):
         finite(array, name)
+    if times[0].ndim == 2:
+        check_windows(times, mass)
+        return
     seen_from = xp.where(mass > -np.inf, host(times[1]), np.inf).min(axis=-1).max()
     blind = host(times[0]) < seen_from
     if blind.any():

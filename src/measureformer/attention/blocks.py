@@ -36,6 +36,8 @@ class Queries(NamedTuple):
 
     q: Any
     times: Any
+    """Latest times (m,) of keys that are seen, or with a window pairs (m, 2): seen is what is later than the first, and
+    not later than the second."""
     extra: Any = None
     """Further arrays with a row per query, such as the normaliser of a first pass."""
 
@@ -67,11 +69,13 @@ def fold(body: Callable[[Any, Keys, Any], Any], start: Any, queries: Queries, bl
     """state ← body(state, block of keys, visible) over all blocks of keys.
 
     `visible` says which pairs see each other, keys in rows, and is None where all do. Blocks entirely in the future of
-    the queries are left out.
+    the queries, or before their windows, are left out.
     """
 
     def seen(ks: Keys) -> Array:
-        return ks.times[:, None] <= queries.times[None, :]
+        since, until = spans(queries.times)
+        visible = ks.times[:, None] <= until[None, :]
+        return visible if since is None else visible & (ks.times[:, None] > since[None, :])
 
     if blocks.k.shape[0] == 1:
         ks = jax.tree.map(lambda a: a[0], blocks)
@@ -80,12 +84,20 @@ def fold(body: Callable[[Any, Keys, Any], Any], start: Any, queries: Queries, bl
     def step(state: Any, ks: Keys) -> tuple[Any, None]:
         if ks.times is None:
             return body(state, ks, None), None
-        nothing = jnp.min(ks.times) > jnp.max(queries.times)
-        everything = jnp.max(ks.times) <= jnp.min(queries.times)
+        since, until = spans(queries.times)
+        first, last = jnp.min(ks.times), jnp.max(ks.times)
+        nothing, everything = first > jnp.max(until), last <= jnp.min(until)
+        if since is not None:
+            nothing, everything = nothing | (last <= jnp.min(since)), everything & (first > jnp.max(since))
         ways = [lambda: body(state, ks, seen(ks)), lambda: body(state, ks, None), lambda: state]
         return jax.lax.switch(jnp.where(nothing, 2, everything), ways), None
 
     return jax.lax.scan(step, start, blocks)[0]
+
+
+def spans(times: Any) -> tuple[Any, Any]:
+    """After which times, or None, and up to which times queries see keys."""
+    return (None, times) if times.ndim == 1 else (times[:, 0], times[:, 1])
 
 
 def hidden(scores: Array, visible: Array | None, fill: float = -jnp.inf) -> Array:

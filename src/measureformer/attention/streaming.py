@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.attention.blocks import Keys, Queries, fold, hidden, norms, over_blocks, shape_of
+from measureformer.attention.blocks import Keys, Queries, fold, hidden, norms, over_blocks, shape_of, spans
 from measureformer.errors import OptionError
 
 NO_MASS = -1e30
@@ -112,7 +112,10 @@ def _foreseen(queries: Queries, blocks: Keys) -> tuple[Array, Array]:
     spread = radius[:, None] * norms(queries.q)[None, :]
     close = 2 * spread < reach(queries.q.dtype)
     if blocks.times is not None:
-        close &= (jnp.max(blocks.times, axis=1) <= jnp.min(queries.times))[:, None]
+        since, until = spans(queries.times)
+        close &= (jnp.max(blocks.times, axis=1) <= jnp.min(until))[:, None]
+        if since is not None:
+            close &= (jnp.min(blocks.times, axis=1) > jnp.max(since))[:, None]
     bounds = centre @ queries.q.T + spread + heaviest[:, None]
     return jnp.max(jnp.where(close, bounds, -jnp.inf), axis=0), close
 

@@ -19,9 +19,9 @@ from measureformer.universality import Fit, Search, fit, softmin_distance
 class Config:
     terms: int = 100
     blocks: int = 120
-    candidates: int = 1200
-    contexts: int = 600
-    rounds: int = 8
+    candidates: int = 600
+    contexts: int = 400
+    rounds: int = 4
     temperature: float = 0.5
     share: float = 0.7
     """What the error may be of that with ten terms: a map with a jump stays at 1, or above."""

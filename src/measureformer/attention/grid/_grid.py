@@ -177,10 +177,9 @@ def _check(settings: Grid, q: Any, times: Any) -> None:
 
 
 def _same_times(plan: Plan, times: Any) -> bool:
-    prefix = plan.prefix
-    if prefix is None or times is None:
-        return prefix is None and times is None
-    kept = (prefix.query_times, prefix.key_times)
+    if not plan.prefixes or times is None:
+        return not plan.prefixes and times is None
+    kept = (plan.prefixes[0].query_times, plan.prefixes[0].key_times)
     return is_traced(kept, times) or all(
         np.array_equal(np.asarray(own)[: len(given)], np.asarray(given)) for own, given in zip(kept, times, strict=True)
     )

@@ -106,6 +106,8 @@ def certificate_of(pair: tuple[Cut, Cut], nodes: tuple[int, ...], kind: Any, chu
     on_axis = sum(c * p for c, p in zip(of_k.counts, nodes, strict=True))
     sigma = float((of_queries + of_keys).sum())
     count = counting(chunk, runs, on_axis, sum(nodes), len(nodes), sigma)
+    with np.errstate(over="ignore"):  # ∞ is a bound as well
+        lost = amplified * float(np.exp(extents.sum())) * 4
     matrices = float(sum(matrix_error(p, c, kind) for p, c in zip(nodes, of_queries + of_keys, strict=True)))
     return Certified(
         b=of_q.centre,
@@ -117,7 +119,7 @@ def certificate_of(pair: tuple[Cut, Cut], nodes: tuple[int, ...], kind: Any, chu
         interpolation=float(np.expm1(np.log1p(eta).sum())) * (1 + 1e-9),
         rounding=amplified * (count + matrices) * 1.01,
         sigma=sigma,
-        lost=amplified * float(np.exp(extents.sum())) * 4,
+        lost=lost,
     )
 
 

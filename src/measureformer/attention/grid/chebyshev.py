@@ -44,7 +44,11 @@ def lebesgue(p: int) -> float:
 
 def both_sides(p: int, of_queries: float, of_keys: float) -> float:
     """η of Lemma 2 for the products σ_q and σ_k."""
-    return one_sided(p, of_queries) + lebesgue(p) * math.exp(2 * of_queries) * one_sided(p, of_keys)
+    on_queries = one_sided(p, of_queries)
+    # cells that wide have no bound, and e^{2σ} may be no number
+    if math.isinf(on_queries):
+        return math.inf
+    return on_queries + lebesgue(p) * math.exp(2 * of_queries) * one_sided(p, of_keys)
 
 
 @lru_cache(maxsize=4096)

@@ -95,12 +95,12 @@ class Plan(eqx.Module):
     place: Int[Array, " m"]
     """Where in the output of all groups, one after the other, a query's answer is."""
     box_of_query: Int[Array, " m"]
-    prefix: Prefix | None = None
-    """For causal sums, instead of groups of boxes."""
+    prefixes: tuple[Prefix, ...] = ()
+    """For causal sums, instead of groups of boxes: running sums, which are added up."""
 
     @staticmethod
     def make(q: Any, k: Any, log_weights: Any = None, **options: Any) -> Plan:
-        """A plan for these points; `tol`, `margin`, `columns`, `costs` and `times` are options of the planner.
+        """A plan for these points; options are `tol`, `margin`, `columns`, `costs`, `times`, `window`.
 
         `tol` bounds the error of log Z, and that of values of size 1/2 or less. With a `margin` the cells are larger
         by that factor of their width, and the plan stays valid for a while when points move.
@@ -137,7 +137,7 @@ def covers_framed(plan: Plan, x: Array, y: Array) -> Bool[Array, ""]:
     boxes = plan.boxes
     offset = jnp.abs(x - boxes.middle[plan.box_of_query]) <= boxes.r[plan.box_of_query]
     found &= jnp.all(offset)
-    summed = [] if plan.prefix is None else [(plan.prefix.keys, plan.prefix.key_half)]
+    summed = [(part.keys, part.key_half) for part in plan.prefixes]
     summed += [] if plan.direct is None else [(plan.direct.keys, plan.direct.reach)]
     for part, reach in summed:
         found &= jnp.all((jnp.abs(y[jnp.maximum(part, 0)]) <= reach) | (part < 0)[..., None])
@@ -211,9 +211,9 @@ def sums(plan: Plan, levels: Array, x: Array, points: Points) -> tuple[Array, Ar
 
     Outside of a jit every group runs as a program of its own, so that a new plan compiles only shapes not met before.
     """
-    if plan.prefix is not None:
-        outs = [_on_prefix(plan.prefix, levels[0], x, points)]
-        return _collected(plan.boxes, plan.place, plan.box_of_query, levels, x, outs, None)
+    if plan.prefixes:
+        found = sum(_on_prefix(part, levels[0], x, points) for part in plan.prefixes)
+        return _collected(plan.boxes, plan.place, plan.box_of_query, levels, x, [found], None)
     outs = [_on_group(group, plan.boxes, levels, x, points) for group in plan.groups]
     direct = None if plan.direct is None else _one_by_one(plan.direct, points, x)
     return _collected(plan.boxes, plan.place, plan.box_of_query, levels, x, outs, direct)

@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 
 from measureformer.attention.grid.build import Box, certificate_of, make_boxes, make_direct, make_group
-from measureformer.attention.grid.causal import BLOCK, FOLD, make_prefix
+from measureformer.attention.grid.causal import BLOCK, FOLD, make_prefixes
 from measureformer.attention.grid.certificate import UNIT, Scales, argument
 from measureformer.attention.grid.chebyshev import axis_matrix
 from measureformer.attention.grid.costs import Costs
@@ -19,6 +19,7 @@ from measureformer.attention.grid.shapes import TRIALS, Demand, cheapest, shaped
 from measureformer.attention.grid.sums import Group
 from measureformer.attention.grid.tree import Found, Keys, merged, search, summary_of_keys
 from measureformer.attention.rounding import EXP
+from measureformer.attention.windows import ranks, windowed
 from measureformer.errors import DimensionMismatchError, OptionError, ToleranceError, TracedError
 from measureformer.numerics.arrays import finite, floats, is_traced, on_device, shaped
 from measureformer.numerics.buckets import bucket
@@ -54,6 +55,7 @@ def make_plan(
     columns: int = 3,
     costs: Costs | None = None,
     times: Any = None,
+    window: Any = None,
 ) -> Plan:
     """A plan whose certificates stay below `tol`, or a refusal that says how small a tolerance can be."""
     if is_traced(q, k, log_weights):
@@ -68,8 +70,9 @@ def make_plan(
     kept = np.flatnonzero(lw > -np.inf)
     framed = in_frame(q, k if len(kept) == len(k) else k[kept], lw[kept])
     demand = _demand(framed, q, tol, columns, margin, Costs() if costs is None else costs)
-    if times is not None:
-        return causal_plan(framed, demand, times, kept, tol)[0]
+    if times is not None or window is not None:
+        pair = None if times is None else tuple(np.asarray(floats(t, "times"), np.float64) for t in times)
+        return causal_plan(framed, demand, windowed(pair, window), kept, tol)[0]
     return _planned(framed, demand, kept, len(k), *_boxes(framed, demand, tol))
 
 
@@ -77,7 +80,7 @@ def cheaper_plan(arrays: Any, times: Any, tol: float, costs: Costs) -> Plan | No
     """The plan with which the grid takes less time than streaming, by what things cost here; None if there is none."""
     q, k, v, log_weights = arrays
     pairs = float(len(q)) * len(k)
-    streaming = costs.pair * pairs if times is None else costs.masked_pair * pairs / 2
+    streaming = costs.pair * pairs if times is None else costs.masked_pair * _seen_pairs(times, pairs)
     if streaming < WORTH or not 1 <= q.shape[1] <= 3 - (times is not None):
         return None
     kept = np.flatnonzero(log_weights > -np.inf)
@@ -88,9 +91,17 @@ def cheaper_plan(arrays: Any, times: Any, tol: float, costs: Costs) -> Plan | No
             plan, seconds = causal_plan(framed, demand, times, kept, tol)
             return plan if seconds < streaming else None
         keys, found = _boxes(framed, demand, tol)
-    except ToleranceError:
+    except (ToleranceError, OptionError):
         return None
     return _planned(framed, demand, kept, len(k), keys, found) if found.seconds < 0.8 * streaming else None
+
+
+def _seen_pairs(times: Any, pairs: float) -> float:
+    """How many pairs streaming looks at behind a mask: half of all, or with a window what is in it, and block edges."""
+    if times[0].ndim == 1:
+        return pairs / 2
+    low, high = ranks(times[0], np.sort(times[1]))
+    return float((high - low).sum() + 1024.0 * len(low))
 
 
 def _planned(framed: Framed, demand: Demand, kept: np.ndarray, n: int, keys: Keys | None, found: Found) -> Plan:
@@ -269,16 +280,18 @@ def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, to
         axis_matrix(cuts[0].centres(i), cuts[0].cell_half[i], cuts[1].centres(i), cuts[1].cell_half[i], p, best[2])
         for i, p in enumerate(nodes)
     ]
-    prefix, answers = make_prefix(times, kept, halves, (cells, nodes), matrices)
+    prefixes = make_prefixes(times, kept, halves, (cells, nodes), matrices)
     blocks = -(-n // BLOCK[dim])
-    certified = certificate_of((cuts[0], cuts[1]), nodes, best[2], BLOCK[dim] + 1, FOLD + -(-blocks // FOLD))
-    place = np.full(bucket(m), answers[0], np.int32)
-    place[:m] = answers
+    # two more: segments of a window may begin between folds, and its halves are added
+    certified = certificate_of((cuts[0], cuts[1]), nodes, best[2], BLOCK[dim] + 1, FOLD + -(-blocks // FOLD) + 2)
     boxes = make_boxes([certified._replace(tilt=halves[0], r=halves[0])])
     of_query = np.zeros(bucket(m), np.int32)
-    plan = Plan(framed.frame, boxes, (), None, None, on_device(place), on_device(of_query), prefix)
+    place = np.arange(bucket(m), dtype=np.int32)
+    plan = Plan(framed.frame, boxes, (), None, None, on_device(place), on_device(of_query), prefixes)
     costs = demand.costs
-    return plan, (m + n) * (costs.point + costs.product * best[0] / 2 + costs.masked_pair * BLOCK[dim] / 2)
+    return plan, len(prefixes) * (m + n) * (
+        costs.point + costs.product * best[0] / 2 + costs.masked_pair * BLOCK[dim] / 2
+    )
 
 
 def _assembled(
