@@ -13,7 +13,14 @@ import pytest
 import measureformer as mf
 from compilations import count_compilations
 from lens_reference import FAMILIES, TOLERANCE, Drawn, deviations, folder, stored
-from measureformer.errors import ArchitectureError, CheckpointError, MeasureformerError, NotFiniteError, OptionError, TextError
+from measureformer.errors import (
+    ArchitectureError,
+    CheckpointError,
+    MeasureformerError,
+    NotFiniteError,
+    OptionError,
+    TextError,
+)
 from measureformer.lens.architectures.gguf_names import LAYER
 from measureformer.lens.checkpoint import Checkpoint
 from measureformer.lens.model import BOX

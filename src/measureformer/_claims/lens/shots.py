@@ -104,9 +104,7 @@ def _run(key: Any, config: Config) -> Outcome:
     ]
     if config.sizes == 1:
         names = [task.name for task in TASKS[: config.tasks]]
-        series = [
-            Series(name, (0.0, 1.0), tuple(share[name, kind][0] for kind in kinds), "bars") for name in names
-        ]
+        series = [Series(name, (0.0, 1.0), tuple(share[name, kind][0] for kind in kinds), "bars") for name in names]
     figure = Figure(
         "Retrieval or learning?",
         "labels in the prompt" if config.sizes == 1 else "examples in the prompt",
