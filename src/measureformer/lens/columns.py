@@ -126,7 +126,7 @@ def reduced(G: Heads, mu: Any) -> tuple[Heads, Any]:
     basis = np.linalg.qr(rows.T)[0]
     dtype = np.asarray(G.Q).dtype
     parts = [(np.asarray(part, np.float64) @ basis).astype(dtype) for part in (G.Q, G.K, G.V)]
-    out = np.linalg.qr(np.asarray(G.W, np.float64)[0], mode="r").astype(dtype)
+    out = np.asarray(np.linalg.qr(np.asarray(G.W, np.float64)[0], mode="r"), dtype)
     head = eqx.tree_at(lambda g: [g.Q, g.K, g.V, g.W, g.bias], G, [*parts, out[None], np.zeros(len(out), dtype)])
     return head, mu.with_points(on_device((np.asarray(mu.points, np.float64) @ basis).astype(mu.points.dtype)))
 
