@@ -10,10 +10,13 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := atlas
-.PHONY: atlas help test quick check bench parity lens-data docs pin clean setup
+.PHONY: atlas help test quick check bench parity lens-data docs figures explore pin package lowest newest clean setup
+
+# a process for each core, and eight at most: each takes about a gigabyte
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$(( n < 8 ? n : 8 )))
 
 atlas: setup ## check every claim and write atlas/index.html; ARGS="--only NAME" for some
-	@.venv/bin/measureformer atlas $(ARGS)
+	@.venv/bin/measureformer atlas --jobs $(JOBS) $(ARGS)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -66,12 +69,36 @@ docs: setup ## build the documentation into site/
 	@said=$$($(PY) -m mkdocs build --strict 2>&1) || { echo "$$said"; exit 1; }
 	@echo site/index.html
 
+figures: setup ## draw the figures of the documentation again, and the maps that are made from the code
+	@$(PY) tools/_figures.py $(ARGS)
+	@$(PY) tools/reading_map.py --write
+	@$(PY) tools/import_map.py --write
+
+explore: setup ## drag tokens, draw functions and digits, in the browser; ARGS="particles" for one app
+	@.venv/bin/measureformer explore $(ARGS)
+
 pin: setup ## look up current versions and rewrite constraints.txt
 	@$(PY) tools/pin.py --write
 
+package: setup ## build the wheel and the sdist into dist/, install each into a new environment, and use it
+	@$(PY) tools/_install.py
+
+# some tests of each library that the package stands on
+PART := tests/attention tests/cli tests/package tests/report tests/result tests/measures tests/transport tests/flows \
+	tests/memory tests/implicit_bias
+
+# old releases meet newer libraries of others, whose warnings are for them
+lowest: setup ## run part of the tests with the lowest versions that pyproject.toml allows, in .venv-lowest
+	@$(PY) tools/_bounds.py lowest
+	@.venv-lowest/bin/python -m pytest -q -W default::DeprecationWarning -n 2 --dist loadfile $(PART) $(ARGS)
+
+newest: setup ## run the same tests with the newest versions that there are, in .venv-newest
+	@$(PY) tools/_bounds.py newest
+	@.venv-newest/bin/python -m pytest -q -n 2 --dist loadfile $(PART) $(ARGS)
+
 clean: ## remove all that make has made: .venv, atlas/, site/, lens-data/, caches
-	@rm -rf .venv atlas site dist lens-data .pytest_cache .ruff_cache .hypothesis .benchmarks
+	@rm -rf .venv .venv-lowest .venv-newest atlas site dist lens-data .pytest_cache .ruff_cache .hypothesis .benchmarks
 	@find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-setup:
+setup: ## set up .venv and nothing else
 	@sh tools/venv.sh dev

@@ -8,6 +8,7 @@ adds what its `__init__.py` imports.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from _rules import homes, parse  # noqa: E402
 
 PACKAGE = ROOT / "src" / "measureformer"
 WHOLE = ("errors", "result")
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+IMAGE = re.compile(r"^!\[(.*)\]\(\.\./(figures/.*)\)$", re.MULTILINE)
 # what every error inherits is said once, at the base class
 WHOLE_OPTIONS = "{show_root_heading: false, inherited_members: false, show_if_no_docstring: false}"
 COPIED = {"glossary.md": "GLOSSARY.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
@@ -44,6 +47,21 @@ def on_files(files: Files, config: Any) -> Files:
     for page, content in pages.items():
         files.append(File.generated(config, page, content=content))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
+    if page.file.src_uri != "gallery.md":
+        return markdown
+    (entries,) = (entry["Tutorials"] for entry in config["nav"] if "Tutorials" in entry)
+    pages = [path for entry in entries for path in entry.values() if path.startswith("tutorials/")]
+    return markdown + "\n## From the tutorials\n\n" + "\n".join(map(tutorial_figure, pages))
+
+
+def tutorial_figure(page: str) -> str:
+    """The figure of a tutorial, and its last example, which draws it."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    title, (alt, figure), last = text.split("\n")[0].lstrip("# "), IMAGE.findall(text)[-1], BLOCK.findall(text)[-1]
+    return f"### {title}\n\n```python\n{last}```\n\n![{alt}]({figure})\n\n[The tutorial]({page})\n"
 
 
 def copied(source: str) -> str:

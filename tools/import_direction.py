@@ -16,6 +16,7 @@ PACKAGE = "measureformer"
 ORDER = (
     ("errors",),
     ("result", "refs", "files", "progress", "launcher"),
+    ("atlas", "workers"),
     ("numerics",),
     ("distributed", "training"),
     ("measures", "attention"),
@@ -27,12 +28,13 @@ ORDER = (
     ("lens",),
     ("_claims",),
     ("report",),
+    ("explore",),
     ("commands",),
-    ("cli", "explore"),
+    ("cli",),
 )
 LEVEL = {folder: level for level, folders in enumerate(ORDER) for folder in folders}
 # the report must be reproducible from stored results alone
-ONLY = {"report": {"errors", "files", "refs", "result"}}
+ONLY = {"report": {"atlas", "errors", "files", "refs", "result", "workers"}}
 
 
 def rule(root: Path) -> Iterator[Violation]:
@@ -49,8 +51,8 @@ def rule(root: Path) -> Iterator[Violation]:
                 path, 1, f"{here} has no place in the order of imports", "add it to ORDER in tools/import_direction.py"
             )
             continue
-        for module, line in _imported(parse(path), [PACKAGE, *parts[:-1]]):
-            there = _folder(module, public)
+        for module, line in imported(parse(path), [PACKAGE, *parts[:-1]]):
+            there = folder_of(module, public)
             if there is not None and not _allowed(here, there):
                 yield Violation(path, line, f"{here} imports {there}", _remedy(here, there))
 
@@ -71,7 +73,7 @@ def _remedy(here: str, there: str) -> str:
     return "imports point down only: move the shared part to a folder below both"
 
 
-def _folder(module: str, public: dict[str, str]) -> str | None:
+def folder_of(module: str, public: dict[str, str]) -> str | None:
     """The folder that a dotted name inside the package belongs to; None for the package itself and its metadata."""
     rest = module.split(".")[1:]
     if not rest or rest[0].startswith("__"):
@@ -79,7 +81,7 @@ def _folder(module: str, public: dict[str, str]) -> str | None:
     return public.get(rest[0], rest[0])
 
 
-def _imported(tree: ast.Module, package: list[str]) -> Iterator[tuple[str, int]]:
+def imported(tree: ast.Module, package: list[str]) -> Iterator[tuple[str, int]]:
     """Every dotted name of the package that a module reaches, with its line."""
     aliases: set[str] = set()
     for node in ast.walk(tree):

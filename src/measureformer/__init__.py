@@ -88,9 +88,11 @@ _HOMES = {
     "flows": ["flow", "gaussian_flow"],
     "structure": ["is_support_preserving", "is_transformer", "recover", "regular_derivative"],
     "distributed": ["join_workers"],
+    "workers": ["Workers", "sweep"],
     "_claims": ["Claim", "check", "claims"],
     "result": ["Check", "Figure", "Outcome", "Result", "Series"],
     "refs": ["cite"],
+    "report": ["save_figure"],
     "errors": ["MeasureformerError"],
 }
 _NAMESPACES = (
@@ -168,6 +170,7 @@ if TYPE_CHECKING:
     from measureformer.measures import subset_sum_gap as subset_sum_gap
     from measureformer.refs import cite as cite
     from measureformer.regularity import local_lipschitz as local_lipschitz
+    from measureformer.report import save_figure as save_figure
     from measureformer.result import Check as Check
     from measureformer.result import Figure as Figure
     from measureformer.result import Outcome as Outcome
@@ -185,6 +188,8 @@ if TYPE_CHECKING:
     from measureformer.transport import transport_cost as transport_cost
     from measureformer.transport import wasserstein as wasserstein
     from measureformer.transport import wasserstein_bracket as wasserstein_bracket
+    from measureformer.workers import Workers as Workers
+    from measureformer.workers import sweep as sweep
 
 
 def __getattr__(name: str) -> Any:

@@ -20,8 +20,9 @@ import typer
 from typer.core import TyperGroup
 
 from measureformer import __version__
-from measureformer.commands import icl, lens, text
-from measureformer.errors import ClaimNotRunError, ClaimRunError, MeasureformerError
+from measureformer.commands import archive, diff, explore, icl, lens, text
+from measureformer.commands.completion import claim_names
+from measureformer.errors import ClaimNotRunError, ClaimRunError, MeasureformerError, OptionError
 
 if TYPE_CHECKING:
     from measureformer._claims.atlas import AtlasRun, Event
@@ -42,8 +43,10 @@ What to type next:
   measureformer claims          the statements of the theory that can be checked
   measureformer check NAME      check one of them, with its control, in seconds
   measureformer atlas --quick   check all of them and write atlas/index.html
+  measureformer diff OLD NEW    what changed between two atlases
   measureformer memory FOLDER   recall your own pictures from halves of them
   measureformer lens PATH       measure a pretrained transformer on a text
+  measureformer explore         drag tokens, draw functions and digits, in the browser
   measureformer --help          everything else
 """
 
@@ -64,14 +67,12 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 app.add_typer(icl.app, name="icl")
 app.add_typer(text.app, name="text")
-app.command()(lens.lens)
 
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 Quick = Annotated[bool, typer.Option("--quick/--full", help="Small sizes that take seconds, or the real ones.")]
@@ -125,7 +126,7 @@ def claims(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON li
 
 @app.command()
 def check(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of claims.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of claims.", autocompletion=claim_names)],
     seed: Seed = 0,
     quick: Quick = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as a JSON list.")] = False,
@@ -155,29 +156,39 @@ def check(
 
 @app.command()
 def atlas(
-    only: Annotated[list[str] | None, typer.Option(help="A claim, a glob such as 'castin-*', or a chapter.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="A claim, a glob such as 'castin-*', or a chapter.", autocompletion=claim_names),
+    ] = None,
     quick: Quick = False,
     jobs: Annotated[int, typer.Option(help="Claims that run at the same time.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder of the atlas.")] = Path("atlas"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what could be reused.")] = False,
     seed: Seed = 0,
+    backend: Annotated[str, typer.Option(help="processes of this machine, or dask for a cluster.")] = "processes",
+    scheduler: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Of the cluster: tcp://HOST:8786.")] = None,
 ) -> None:
-    """Check all claims and write a page about them. What is finished is kept: a second run goes on from there."""
+    """Check all claims and write pages about them. What is finished is kept: a second run goes on from there."""
     from measureformer._claims.atlas import Settings, run_atlas, stored
+    from measureformer._claims.survey import survey
     from measureformer.report import write_report
 
+    if backend not in ("processes", "dask") or (backend == "dask") != bool(scheduler):
+        raise OptionError(
+            got=f"the backend {backend!r} with{f' the scheduler {scheduler!r}' if scheduler else 'out a scheduler'}",
+            need="processes, or dask together with a scheduler",
+            do="measureformer atlas --backend dask --scheduler tcp://HOST:8786",
+        )
     everything = _select([])
     entries = _select(only or [])
-    settings = Settings(out, _preset(quick), seed, jobs, fresh)
+    settings = Settings(out, _preset(quick), seed, jobs, fresh, scheduler)
     with _progress(len(entries)) as on_event:
         done = run_atlas(entries, settings, on_event)
     # what was not asked for stays on the page as long as it is good
     chosen = {entry.name for entry in entries}
     others = [stored(entry, settings) for entry in everything if entry.name not in chosen]
-    missing = {failure.claim: failure.message for failure in done.failures}
-    missing |= dict.fromkeys(done.left, "was not finished")
-    missing |= {claim.claim: f"was not run. {claim.message}" for claim in done.not_run}
-    page = write_report([*done.results, *filter(None, others)], out, missing=missing)
+    about = survey(everything, package=_package())
+    page = write_report([*done.results, *filter(None, others)], out, missing=done.missing(), survey=about, jobs=jobs)
     _conclude(done, page)
 
 
@@ -220,6 +231,10 @@ def memory(
     damage = Damage(mask, noise, seed)
     for line in run(paths, query or [], damage, generation=generation, beta=beta, size=size, out=out):
         typer.echo(_one_line(line))
+
+
+for command in (lens.lens, diff.diff, explore.explore, archive.archive):
+    app.command()(command)
 
 
 @app.command()
@@ -314,19 +329,25 @@ def _progress(total: int) -> Generator[Callable[[Event], None], None, None]:
         Progress,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
     )
     from rich.text import Text
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
     with Progress(*columns, console=Console(), transient=True) as bar:
-        task = bar.add_task("claims", total=total)
+        task = bar.add_task("claims", total=total, left="time left unknown")
 
         def show(event: Event) -> None:
             bar.console.print(Text.from_ansi(_line(event)))
-            bar.update(task, completed=event.done)
+            bar.update(task, completed=event.done, left=_left(event))
 
         yield show
+
+
+def _left(event: Event) -> str:
+    """The time left in words, once there is an estimate."""
+    if event.left is None or event.done == event.total:
+        return ""
+    return f"about {event.left / 60:.0f} min left" if event.left > 90 else f"about {event.left:.0f} s left"
 
 
 def _line(event: Event) -> str:
@@ -334,10 +355,13 @@ def _line(event: Event) -> str:
     from measureformer.report.words import number, status
     from measureformer.result import Result
 
+    # on a terminal the bar says it
+    left = "" if _on_terminal() else _left(event)
     count = f"[{event.done}/{event.total}]"
     if isinstance(event.outcome, Result):
         seconds = "reused" if event.reused else f"{number(event.outcome.seconds)} s"
-        return f"{count} {_colored(status(event.outcome), 14)}  {event.outcome.claim}  ({seconds})"
+        words = f"{seconds}, {left}" if left else seconds
+        return f"{count} {_colored(status(event.outcome), 14)}  {event.outcome.claim}  ({words})"
     if isinstance(event.outcome, NotRun):
         return f"{count} {_colored('not run', 14)}  {event.outcome.claim}  {_one_line(event.outcome.message)}"
     return f"{count} {_colored('raised', 14)}  {_one_line(event.outcome.message)}"

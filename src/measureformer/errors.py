@@ -258,5 +258,9 @@ class LaunchError(MeasureformerError, RuntimeError):
     """Workers cannot be started, or cannot meet: no script, no workers, contradictory settings, joined too late."""
 
 
+class SchedulerError(MeasureformerError, ConnectionError):
+    """The scheduler of a cluster cannot be reached, or has no workers."""
+
+
 class WorkerLost(MeasureformerError, RuntimeError):
     """A worker ended or fell silent while the others were counting on it."""

@@ -77,6 +77,7 @@ class Series:
     """One curve, cloud, set of bars or band of a figure; `y2` is the other edge of a band.
 
     Dashed curves are drawn in black, for what theory predicts; a band takes the colour of the series before it.
+    Numbers may come as any sequence, NumPy and JAX arrays included; not-a-number interrupts a curve.
 
     >>> Series("measured", x=(10.0, 100.0), y=(0.3, 0.1), style="points").y
     (0.3, 0.1)
@@ -89,12 +90,27 @@ class Series:
     y2: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("x", "y", "y2"):
+            # a result holds plain numbers only: arrays would be neither JSON nor comparable
+            object.__setattr__(self, name, _numbers(getattr(self, name), self.label))
         if len(self.x) != len(self.y) or len(self.y2) != (len(self.y) if self.style == "band" else 0):
             raise ResultFormatError(
                 got=f"{len(self.x)} x, {len(self.y)} y and {len(self.y2)} y2 in the series {self.label[:60]!r}",
                 need="as many x as y, and as many y2 for a band but none otherwise",
                 do="Give arrays of the same length.",
             )
+
+
+def _numbers(values: Any, label: str) -> tuple[float, ...]:
+    try:
+        # entry by entry, an array of JAX is slow to read
+        return tuple(map(float, values.tolist() if hasattr(values, "tolist") else values))
+    except (TypeError, ValueError):
+        raise ResultFormatError(
+            got=f"entries that are no numbers in the series {label[:60]!r}",
+            need="one number for each point",
+            do="Give arrays with one axis.",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -184,9 +200,12 @@ class Result:
         """The claim holds and its control is rejected by the same checks."""
         return self.run.verdict == "holds" and self.control.verdict == "violated"
 
+    def entries(self) -> dict[str, Any]:
+        """The result as a JSON object, with the verdicts that follow from it."""
+        return finite({"schema": SCHEMA, "verdict": self.verdict, "passes": self.passes, **asdict(self)})
+
     def to_json(self) -> str:
-        body = {"schema": SCHEMA, "verdict": self.verdict, "passes": self.passes, **asdict(self)}
-        return json.dumps(_finite(body), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(self.entries(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     @staticmethod
     def from_json(text: str) -> Result:
@@ -195,6 +214,11 @@ class Result:
             body = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise _refuse(f"text that is not JSON ({error})") from None
+        return Result.from_entries(body)
+
+    @staticmethod
+    def from_entries(body: Any) -> Result:
+        """The result that `entries` made this object of; anything else is refused."""
         if not isinstance(body, dict):
             raise _refuse(f"a JSON {type(body).__name__}")
         entries = cast(dict[str, Any], body)
@@ -202,7 +226,7 @@ class Result:
             raise _refuse(f"schema version {entries.get('schema')!r}")
         stored = {name: entries.get(name) for name in ("verdict", "passes")}
         rest = {name: value for name, value in entries.items() if name not in ("schema", *stored)}
-        result = cast(Result, _read(Result, rest, "result"))
+        result = cast(Result, read(Result, rest, "result"))
         if stored != {"verdict": result.verdict, "passes": result.passes}:
             raise _refuse("a verdict that does not follow from the checks in the same file")
         return result
@@ -216,18 +240,18 @@ def _refuse(got: str) -> ResultFormatError:
     )
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """The same tree with non-finite numbers as strings: 'nan', 'inf', '-inf'."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {name: _finite(entry) for name, entry in cast(Mapping[str, Any], value).items()}
+        return {name: finite(entry) for name, entry in cast(Mapping[str, Any], value).items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(entry) for entry in cast(list[Any], value)]
+        return [finite(entry) for entry in cast(list[Any], value)]
     return value
 
 
-def _read(kind: Any, value: Any, path: str) -> Any:
+def read(kind: Any, value: Any, path: str) -> Any:
     """`value`, as parsed from JSON, turned into an instance of the type `kind`, or refused with its path."""
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(kind, type):
@@ -236,10 +260,10 @@ def _read(kind: Any, value: Any, path: str) -> Any:
         return _read_union(arguments, value, path)
     if origin is tuple and isinstance(value, list):
         entries = cast(list[Any], value)
-        return tuple(_read(arguments[0], entry, f"{path}[{i}]") for i, entry in enumerate(entries))
+        return tuple(read(arguments[0], entry, f"{path}[{i}]") for i, entry in enumerate(entries))
     if origin is dict and isinstance(value, dict):
         items = cast(dict[str, Any], value)
-        return {_read(str, k, f"a key of {path}"): _read(arguments[1], v, f"{path}.{k}") for k, v in items.items()}
+        return {read(str, k, f"a key of {path}"): read(arguments[1], v, f"{path}.{k}") for k, v in items.items()}
     if origin is Literal and value in arguments:
         return value
     if kind is NoneType and value is None:
@@ -267,7 +291,7 @@ def _read_record(kind: type, value: Any, path: str) -> Any:
         raise _refuse(f"{path} without {', '.join(missing)}")
     if extra := sorted(set(entries) - set(wanted)):
         raise _refuse(f"{path} with unknown {', '.join(extra)[:60]}")
-    return kind(**{name: _read(hints[name], entries[name], f"{path}.{name}") for name in wanted})
+    return kind(**{name: read(hints[name], entries[name], f"{path}.{name}") for name in wanted})
 
 
 def _read_union(kinds: tuple[Any, ...], value: Any, path: str) -> Any:
@@ -277,7 +301,7 @@ def _read_union(kinds: tuple[Any, ...], value: Any, path: str) -> Any:
         if kind is float and isinstance(value, str):
             continue
         try:
-            return _read(kind, value, path)
+            return read(kind, value, path)
         except ResultFormatError as error:
             refusals.append(error)
     raise refusals[0]

@@ -92,6 +92,23 @@ def test_second_run_runs_nothing(garden: Garden) -> None:
     assert all(event.reused for event in garden.events)
 
 
+def test_time_left_follows_from_what_claims_took_before(garden: Garden) -> None:
+    garden.run()
+    assert [event.left is not None for event in garden.events] == [True] * 3
+    assert garden.events[-1].left == 0.0
+    # one of them is known to take nearly all of the time: it is started first, and when it is done little is left
+    for letter, seconds in (("a", 1.0), ("b", 1.0), ("c", 98.0)):
+        path = garden.file(letter)
+        result = replace(Result.from_json(path.read_text(encoding="utf-8")), seconds=seconds)
+        path.write_text(result.to_json(), encoding="utf-8")
+    start = time.monotonic()
+    garden.run(fresh=True)
+    took = time.monotonic() - start
+    assert [event.outcome.claim[-1] for event in garden.events] == ["c", "a", "b"]
+    assert garden.events[0].left is not None
+    assert garden.events[0].left < 0.03 * took
+
+
 def test_fresh_run_runs_everything(garden: Garden) -> None:
     garden.run()
     garden.run(fresh=True)

@@ -10,6 +10,7 @@ import pytest
 
 import measureformer as mf
 from measureformer._claims.registry import check, claims, discover, find, fingerprint_of, select, versions
+from measureformer.commands.completion import claim_names
 from measureformer.errors import (
     ClaimDefinitionError,
     ClaimRunError,
@@ -40,6 +41,11 @@ def test_discovery_finds_every_claim_in_order(tmp_path: Path, monkeypatch: pytes
     assert found[0].module == f"{package}.first.mu"
     assert list(claims(package=package)) == [entry.name for entry in found]
     assert all(isinstance(claim, mf.Claim) for claim in claims(package=package).values())
+
+
+def test_a_shell_is_offered_every_claim() -> None:
+    assert claim_names("") == sorted(claims())
+    assert set(claim_names("castin")) == {name for name in claims() if name.startswith("castin")}
 
 
 def test_public_functions_are_those_of_the_registry() -> None:

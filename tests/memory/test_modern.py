@@ -230,3 +230,28 @@ def test_refusals(case: str) -> None:
     call, error, words = REFUSED[case]
     with pytest.raises(error, match=words):
         call()
+
+
+def test_the_contraction_of_the_theorem_holds() -> None:
+    # kills: the wrong sign of the separation, the distance left out of the exponent
+    rng, beta, radius = np.random.default_rng(3), 2.0, 3.0
+    X = rng.normal(size=(6, 16))
+    X *= radius / np.linalg.norm(X, axis=1, keepdims=True)
+    gram = X @ X.T
+    separation = np.diag(gram) - np.where(np.eye(6) > 0, -np.inf, gram).max(axis=1)
+
+    def update(xi: np.ndarray) -> np.ndarray:
+        return softmax(beta * xi @ X.T, axis=1) @ X
+
+    fixed = X
+    for _ in range(100):
+        fixed = update(fixed)
+    for length in (1e-3, 0.1, 0.5):
+        step = rng.normal(size=X.shape)
+        xi = X + length * step / np.linalg.norm(step, axis=1, keepdims=True)
+        farther = np.maximum(length, np.linalg.norm(fixed - X, axis=1))
+        bound = M.ramsauer20_contraction(beta, separation, farther, radius, 5.0, 6)
+        found = np.linalg.norm(update(xi) - fixed, axis=1) / np.linalg.norm(xi - fixed, axis=1)
+        assert (found <= bound).all()
+        # the bound is of use: most patterns are drawn in by it
+        assert np.median(M.ramsauer20_contraction(beta, separation, 0.0, radius, 5.0, 6)) < 1

@@ -6,14 +6,20 @@ import math
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.text import Text
 
-from measureformer.report.figure import INK, PALETTE, draw, to_pdf, to_svg
+import measureformer as mf
+from measureformer.errors import DtypeError, OptionError, ResultFormatError
+from measureformer.report.figure import draw, settle, to_pdf, to_svg
+from measureformer.report.language import CONTROL, INK, PALETTE
 from measureformer.result import Figure, Series
 from planting import a_result
 
@@ -33,8 +39,9 @@ def everything() -> Figure:
 
 
 def test_same_figure_gives_the_same_bytes() -> None:
-    assert to_svg(draw(everything())) == to_svg(draw(everything()))
-    assert to_pdf(draw(everything())) == to_pdf(draw(everything()))
+    first, second = settle(draw(everything())), settle(draw(everything()))
+    assert to_svg(first) == to_svg(second)
+    assert to_pdf(first) == to_pdf(second)
 
 
 def test_files_hold_neither_dates_nor_addresses_to_fetch() -> None:
@@ -51,12 +58,18 @@ def test_files_hold_neither_dates_nor_addresses_to_fetch() -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_string_breaks_a_figure(text: str) -> None:
     series = (Series(text, (0.0, 1.0), (1.0, 2.0)), Series(text, (0.0, 1.0), (2.0, 1.0), "bars"))
-    drawing = draw(Figure(text, text, text, series, xticks=(text, text), caption=text))
+    drawing = settle(draw(Figure(text, text, text, series, xticks=(text, text), caption=text)))
     svg = to_svg(drawing)
     # well-formed, and no element beyond those of a drawing
     kinds = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg).iter()}
     assert "script" not in kinds
-    assert to_pdf(drawing).startswith(b"%PDF")
+
+
+def test_no_string_breaks_a_file_for_print() -> None:
+    first, second, third, fourth = (HOSTILE[i : i + 4] for i in range(0, 16, 4))
+    series = tuple(Series(text, (0.0, 1.0), (1.0, 2.0)) for text in (*first, *second))
+    figure = Figure(third[0], third[1], third[2], series, xticks=(*fourth, third[3]))
+    assert to_pdf(settle(draw(figure))).startswith(b"%PDF")
 
 
 def texts(drawing: Any) -> list[Any]:
@@ -111,9 +124,22 @@ def test_words_stay_inside_the_page() -> None:
 
 def test_colours_tell_series_apart_and_dashes_are_ink() -> None:
     x, y = (0.0, 1.0), (1.0, 2.0)
-    series = (*(Series(str(i), x, y) for i in range(3)), Series("theory", x, y, "dashed"))
+    series = (*(Series(str(i), x, y) for i in range(3)), Series("law", x, y, "dashed"), Series("control: no", x, y))
     lines = draw(plain(series=series)).axes[0].get_lines()
-    assert [line.get_color() for line in lines] == [*PALETTE[:3], INK[0]]
+    assert [line.get_color() for line in lines] == [*PALETTE[:3], INK[0], CONTROL[0]]
+    # without colours, too
+    assert len({line.get_marker() for line in lines[:3]}) == 3
+    assert [line.get_linestyle() for line in lines] == ["-", "-", "-", "--", "--"]
+    assert lines[3].get_marker() == "None"
+
+
+def test_bars_without_colours_are_told_apart_by_hatches() -> None:
+    x = (0.0, 1.0)
+    figure = plain(series=(Series("a", x, x, "bars"), Series("b", x, x, "bars"), Series("control: c", x, x, "bars")))
+    hatches = [bar.get_hatch() or "" for bar in draw(figure).axes[0].patches]
+    assert len(set(hatches)) == 3
+    (alone, _) = draw(plain(series=(Series("b", x, x, "bars"),))).axes[0].patches
+    assert not alone.get_hatch()
 
 
 def test_band_has_the_colour_of_the_curve_before_it() -> None:
@@ -176,7 +202,7 @@ SIZES = (0.0, 5e-324, 1e-310, 1e-200, 1e-30, 0.3, 1.0, 1.0 + 2**-52, 1e30, 1e99,
 numbers = st.builds(math.copysign, st.sampled_from(SIZES), st.sampled_from((1.0, 1.0, -1.0)))
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     st.lists(st.tuples(numbers, numbers, numbers), max_size=4),
     st.sampled_from(["line", "dashed", "points", "bars", "band"]),
@@ -186,7 +212,7 @@ numbers = st.builds(math.copysign, st.sampled_from(SIZES), st.sampled_from((1.0,
 def test_no_number_breaks_a_figure(rows: list[tuple[float, ...]], style: Any, xscale: Any, yscale: Any) -> None:
     x, y, y2 = (tuple(row[i] for row in rows) for i in range(3))
     series = (Series("data", x, y, style, y2 if style == "band" else ()), Series("more", (1.0, 2.0), (1.0, 2.0)))
-    assert to_svg(draw(plain(series=series, xscale=xscale, yscale=yscale)))
+    assert to_svg(settle(draw(plain(series=series, xscale=xscale, yscale=yscale))))
 
 
 def test_figure_without_series_is_drawn() -> None:
@@ -196,3 +222,26 @@ def test_figure_without_series_is_drawn() -> None:
 def test_clouds_of_many_points_stay_small() -> None:
     many = tuple(math.sin(i) for i in range(20_000))
     assert len(to_svg(draw(plain(series=(Series("cloud", many, many[::-1], "points"),))))) < 1_000_000
+
+
+class TestOwnFigures:
+    FIGURE = Figure("A wave", "t", "height", (Series("sine", np.linspace(0, 1, 9), jnp.linspace(0, 1, 9)),))
+
+    def test_arrays_become_plain_numbers(self) -> None:
+        series = self.FIGURE.series[0]
+        assert series.x == tuple(np.linspace(0, 1, 9).tolist())
+        assert all(type(number) is float for number in (*series.x, *series.y))
+
+    @pytest.mark.parametrize(("ending", "first"), [("svg", b"<?xml"), ("PDF", b"%PDF")])
+    def test_the_ending_chooses_the_format(self, tmp_path: Path, ending: str, first: bytes) -> None:
+        path = mf.save_figure(self.FIGURE, tmp_path / f"wave.{ending}")
+        assert path.read_bytes().startswith(first)
+
+    def test_bad_input_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(OptionError, match=r"\.png.*need one that ends in \.svg or \.pdf"):
+            mf.save_figure(self.FIGURE, tmp_path / "wave.png")
+        with pytest.raises(DtypeError, match=r"need an mf\.Figure"):
+            mf.save_figure({"title": "wave"}, tmp_path / "wave.svg")  # type: ignore[arg-type]
+        with pytest.raises(ResultFormatError, match="one axis"):
+            Series("table", np.zeros((2, 2)), np.zeros(2))
+        assert list(tmp_path.iterdir()) == []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import tomllib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -64,6 +66,22 @@ def test_the_walk_reaches_what_is_brought_indirectly() -> None:
     closure = installed_closure(iter([Requirement("jax"), Requirement("mkdocstrings[python]"), Requirement("no-such")]))
     assert {"jax", "jaxlib", "mkdocstrings-python"} <= closure.keys()
     assert "no-such" not in closure
+
+
+def test_the_lowest_versions_are_those_that_are_declared() -> None:
+    spec = importlib.util.spec_from_file_location("_bounds", ROOT / "tools" / "_bounds.py")
+    assert spec is not None
+    assert spec.loader is not None
+    bounds = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bounds)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lowest = {Requirement(one).name: Requirement(one) for one in bounds.lowest(project)}
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["explore"]]
+    for requirement in map(Requirement, wanted):
+        assert str(lowest[requirement.name].specifier) == str(requirement.specifier).replace(">=", "==")
+    extras = {"lens": [], "explore": []}
+    with pytest.raises(SystemExit, match="numpy"):
+        bounds.lowest({"dependencies": ["numpy"], "optional-dependencies": extras})
 
 
 def test_names_and_versions_only() -> None:

@@ -39,6 +39,8 @@ def test_generated_pages_hold_their_sources(site: Path) -> None:
     assert 'id="measureformer.Discrete.mean"' in measures
     assert "&gt;&gt;&gt;" in measures
     assert "ShapeError" in (site / "api" / "errors.html").read_text(encoding="utf-8")
+    gallery = (site / "gallery.html").read_text(encoding="utf-8")
+    assert all(f"figures/{page.stem}.svg" in gallery for page in (ROOT / "docs" / "tutorials").glob("*.md"))
 
 
 DOCSTRINGS = {

@@ -59,7 +59,20 @@ def copy(tmp_path: Path) -> Copy:
 
 def test_help_lists_every_target(copy: Copy) -> None:
     said = copy.make("help").stdout
-    for target in ("atlas", "help", "test", "quick", "check", "bench", "docs", "clean"):
+    for target in (
+        "atlas",
+        "help",
+        "test",
+        "quick",
+        "check",
+        "bench",
+        "docs",
+        "explore",
+        "package",
+        "lowest",
+        "newest",
+        "clean",
+    ):
         assert f"  make {target} " in said
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,19 +22,51 @@ def version() -> str:
     return found[1]
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=120, capture_output=True)
+    return folder
+
+
+def sources() -> set[str]:
+    """Every file of the package, by its path below src/."""
+    files = (path for path in (ROOT / "src/measureformer").rglob("*") if path.is_file())
+    return {path.relative_to(ROOT / "src").as_posix() for path in files if "__pycache__" not in path.parts}
+
+
 @pytest.mark.slow
-def test_the_wheel_holds_the_bibliography_and_the_marker_of_types(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "-w", str(tmp_path), str(ROOT)], check=True, timeout=120)
-    (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    assert f"measureformer-{version()}-" in wheel.name
-    assert {"measureformer/refs.bib", "measureformer/py.typed", "measureformer/__init__.py"} <= set(names)
-    assert {name.split("/")[0] for name in names} == {"measureformer", f"measureformer-{version()}.dist-info"}
+def test_the_wheel_is_the_package_and_nothing_else(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    about = f"measureformer-{version()}.dist-info"
+    assert f"measureformer-{version()}-py3-none-any.whl" == wheel.name
+    assert {name for name in names if not name.startswith(f"{about}/")} == sources()
+    parts = {"refs.bib", "py.typed", "report/style.css", "lens/box/model.safetensors", "lens/box/tokenizer.json"}
+    parts |= {"explore/points.js", "explore/points.css", "explore/apps/particles.py"}
+    assert {f"measureformer/{part}" for part in parts} <= names
+    assert f"{about}/licenses/LICENSE" in names
+    said = zipfile.ZipFile(wheel).read(f"{about}/entry_points.txt").decode()
+    assert "measureformer = measureformer.cli:main" in said
+
+
+@pytest.mark.slow
+def test_the_sdist_can_be_built_tested_and_cited(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"src/{name}" for name in sources()} <= names
+    rest = {"pyproject.toml", "LICENSE", "README.md", "CITATION.cff", "CHANGELOG.md", "Makefile", "constraints.txt"}
+    assert rest | {"tests/conftest.py", "tools/venv.sh", "mkdocs.yml", "docs/index.md"} <= names
+    assert not [name for name in names if "__pycache__" in name or name.startswith((".venv", "atlas/", "site/"))]
 
 
 def test_citation_and_changelog_name_the_version() -> None:
-    assert f"version: {version()}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == version()
+    assert citation["authors"] == [{"name": "The measureformer developers"}]
     assert f"## [{version()}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 

@@ -78,6 +78,16 @@ def test_separation_of_the_lemma_is_the_measured_one() -> None:
     assert math.isclose(np.diff(codes).min(), 10**net.log_separation, rel_tol=1e-6)
 
 
+def test_separation_of_the_theorem_follows_from_the_lemma() -> None:
+    # the steps of the proof, one by one: the factor of the logits, the Boltzmann operator, the scale of the output
+    n, d, tokens, r_min, r_max, eps = 3, 2, 5, 0.7, 1.9, 0.4
+    factor = (tokens + 1) ** 4 * (math.pi * d / 8) * (2 * math.log(n) + 3) / (eps * r_min)
+    log_lemma = math.log(math.log(n) ** 2) - 2 * factor * r_max**2
+    expected = (math.log(eps / (4 * r_max)) + log_lemma - math.log(factor * r_max)) / math.log(10)
+    found = boltzmann.kajitsuka24_log_separation(n, d, tokens, (r_min, r_max, eps))
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("tokens", "n", "digits"),
     [(1 + np.arange(4)[:, None] / 2, 2, -10.8), (1 + np.arange(4)[:, None] / 2, 3, -12.6)],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +75,37 @@ def imports(where: str, line: str) -> dict[str, str]:
 
 def comparing(body: str) -> dict[str, str]:
     return {"tests/a/test_b.py": f"def test_c(a, b):\n{body}"}
+
+
+def read(reference: str, test: str, page: str = "") -> dict[str, str]:
+    """A package with one theorem, a claim on it, a test, and a reading map."""
+    theorem = f'def bound():\n    """A bound.\n\n    Statement  it holds.\n    Ref        {reference}\n    """\n'
+    return {
+        INIT: '_HOMES = {"maps": ["bound"]}\n_NAMESPACES = ()\n',
+        "src/measureformer/maps/__init__.py": "from measureformer.maps.a import bound as bound\n",
+        "src/measureformer/maps/a.py": theorem,
+        "src/measureformer/refs.bib": BIB,
+        "tests/maps/test_a.py": test,
+        "docs/reading_map.md": page,
+    }
+
+
+def mapped(line: str, page: str = "", picture: str = "") -> dict[str, str]:
+    """A package in which `maps` imports what the line says, and a map of its imports."""
+    return {
+        **imports("maps/a.py", line),
+        "src/measureformer/measures/b.py": "",
+        "docs/imports.md": page,
+        "docs/figures/imports.svg": picture,
+    }
+
+
+def tool(name: str) -> Any:
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.pop(0)
 
 
 FINE = 'def f():\n    """Two.\n\n    >>> 1 + 1\n    2\n    """\n'
@@ -166,6 +199,17 @@ NO = {
     "words: home": ("house_words", {"a.md": "see /ho" + "me/someone/a.txt"}, "a.md:1: a home folder"),
     "words: local": ("house_words", {"a.txt": "\nfile:" + "///tmp/a"}, "a.txt:2:"),
     "words: registry": ("house_words", {"a.toml": "https://py" + "pi.org/simple"}, "package registry"),
+    "reading: stale": ("reading_map", read("knuth1984.", "import measureformer as mf\nmf.bound()\n"), "the map is not"),
+    "reading: no test": ("reading_map", read("knuth1984.", "bound = 1\n"), "a.py:2: mf.bound is a statement that no"),
+    "imports: stale": ("import_map", mapped("from measureformer.measures import b"), "imports.svg:1: the map is not"),
+    "imports: circle": (
+        "import_map",
+        {
+            **mapped("from measureformer.measures import b"),
+            "src/measureformer/measures/b.py": "import measureformer.maps.a",
+        },
+        "in a circle, maps → measures → maps",
+    ),
     "pin: missing": ("pin", pinned("numpy==2.4.6\n"), "torch is not pinned"),
     "pin: other version": ("pin", pinned("numpy==2.4.6\ntorch==2.12.0\n"), "pinned at 2.12.0, declared 2.13.0"),
     "pin: local build": ("pin", pinned("numpy==2.4.6\ntorch==2.13.0+cpu\n"), "not name==version"),
@@ -216,6 +260,30 @@ def test_says_yes_when_nothing_is_wrong(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "public_names"])
 def test_says_yes_to_this_repository(rule: str) -> None:
     assert check(rule, ROOT) == []
+
+
+def test_a_written_reading_map_is_current_and_names_the_place(tmp_path: Path) -> None:
+    root = plant(tmp_path, read("knuth1984, Theorem 2.", "from measureformer.maps import bound\n"))
+    made = tool("reading_map")
+    (root / "docs/reading_map.md").write_text(made.written(root, made.collect(root)), encoding="utf-8")
+    assert "| Theorem 2 | `mf.bound` |  | `maps/test_a.py` |" in (root / "docs/reading_map.md").read_text()
+    assert check("reading_map", root) == []
+
+
+def test_a_written_import_map_is_current_and_draws_the_arrow(tmp_path: Path) -> None:
+    root = plant(tmp_path, mapped("from measureformer.measures import b"))
+    made = tool("import_map")
+    uses = made.graph(root)
+    assert uses == {"maps": {"measures"}, "measures": set()}
+    (root / made.PAGE).write_text(made.page(root, uses), encoding="utf-8")
+    (root / made.PICTURE).write_text(made.picture(uses), encoding="utf-8")
+    assert made.picture(uses).count("<line ") == 1
+    assert check("import_map", root) == []
+
+
+def test_arrows_that_follow_from_others_are_left_out() -> None:
+    uses = {"a": {"b", "c"}, "b": {"c"}, "c": set()}
+    assert tool("import_map").direct(uses, "a") == {"b"}
 
 
 @pytest.mark.parametrize("rule", RULES)

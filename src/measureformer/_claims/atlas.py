@@ -1,39 +1,43 @@
 """Running many claims: results that survive interruption, are reused when nothing changed, and may run in parallel.
 
 Each result is written by the process that measured it, whole and at once, so that Ctrl-C, a crash or a full disk loses
-at most the claims that were still running.
+at most the claims that were still running. Workers of a cluster may have another disk: their results are sent here and
+written here.
 """
 
 from __future__ import annotations
 
-import importlib
-import signal
+import time
 import traceback
-import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 from measureformer._claims.base import Preset
 from measureformer._claims.registry import Entry, fingerprint_of, load, require, run
-from measureformer.errors import ClaimNotRunError, ClaimRunError, OptionError, ResultFormatError
+from measureformer.atlas import Missing
+from measureformer.errors import ClaimNotRunError, ClaimRunError, ResultFormatError
 from measureformer.files import claim_file, write_atomically
 from measureformer.result import Result
+from measureformer.workers import Lost, Workers
 
 RESULTS = "results"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How an atlas is run. Results go to `out/results`; `fresh` runs what could be reused."""
+    """How an atlas is run. Results go to `out/results`; `fresh` runs what could be reused.
+
+    `jobs` claims run at a time on this machine; with the address of a Dask `scheduler` they run on its workers.
+    """
 
     out: Path
     preset: Preset = "quick"
     seed: int = 0
     jobs: int = 1
     fresh: bool = False
+    scheduler: str | None = None
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,16 @@ class NotRun:
 
 @dataclass(frozen=True)
 class Event:
-    """One claim is done, `done` of `total` so far; `reused` if its stored result was still good."""
+    """One claim is done, `done` of `total` so far; `reused` if its stored result was still good.
+
+    `left` are the seconds that the others will take, as far as one can tell.
+    """
 
     outcome: Result | Failure | NotRun
     done: int
     total: int
     reused: bool = False
+    left: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,17 @@ class AtlasRun:
     def passes(self) -> bool:
         return not self.failures and not self.left and all(result.passes for result in self.results)
 
+    def missing(self) -> list[Missing]:
+        """The claims without a result, for the report."""
+        return [
+            *(Missing(failure.claim, "raised", failure.message) for failure in self.failures),
+            *(
+                Missing(name, "not finished", "the run was interrupted; the same command goes on.")
+                for name in self.left
+            ),
+            *(Missing(claim.claim, "not run", claim.message) for claim in self.not_run),
+        ]
+
 
 def run_atlas(entries: Sequence[Entry], settings: Settings, on_event: Callable[[Event], None]) -> AtlasRun:
     """Run every claim whose stored result cannot be reused.
@@ -88,13 +107,13 @@ def run_atlas(entries: Sequence[Entry], settings: Settings, on_event: Callable[[
     the returned value.
     """
     require(settings.seed, settings.preset)
-    if settings.jobs < 1:
-        raise OptionError(got=f"{settings.jobs} jobs", need="at least one", do="Leave --jobs out for one.")
+    workers = Workers(settings.jobs, settings.scheduler)
     done: dict[str, Result | Failure | NotRun] = {}
+    clock = _Clock({})
 
     def finish(outcome: Result | Failure | NotRun, *, reused: bool = False) -> None:
         done[outcome.claim] = outcome
-        on_event(Event(outcome, len(done), len(entries), reused))
+        on_event(Event(outcome, len(done), len(entries), reused, None if reused else clock.left(outcome.claim)))
 
     with suppress(KeyboardInterrupt):
         waiting: list[Entry] = []
@@ -104,7 +123,10 @@ def run_atlas(entries: Sequence[Entry], settings: Settings, on_event: Callable[[
                 waiting.append(entry)
             else:
                 finish(result, reused=True)
-        with closing(_outcomes(waiting, settings)) as outcomes:
+        clock = _Clock({entry.name: _seconds_before(entry, settings) for entry in waiting})
+        # the longest first, so that none of them is left alone at the end
+        waiting.sort(key=lambda entry: -(clock.expected[entry.name] or 0.0))
+        with closing(_outcomes(waiting, settings, workers)) as outcomes:
             for outcome in outcomes:
                 finish(outcome)
     if not settings.fresh:
@@ -122,62 +144,97 @@ def run_atlas(entries: Sequence[Entry], settings: Settings, on_event: Callable[[
 
 def stored(entry: Entry, settings: Settings) -> Result | None:
     """The result on disk, if it can be read and running the claim again would give the same."""
-    try:
-        text = claim_file(settings.out / RESULTS, entry.name, "json").read_text(encoding="utf-8")
-        result = Result.from_json(text)
-    except (OSError, UnicodeDecodeError, ResultFormatError):
+    result = _on_disk(entry, settings)
+    if result is None:
         return None
     wanted = fingerprint_of(entry, seed=settings.seed, preset=settings.preset)
     return result if (result.claim, result.fingerprint) == (entry.name, wanted) else None
 
 
-def _run_and_store(entry: Entry, settings: Settings) -> Result | Failure | NotRun:
+def _on_disk(entry: Entry, settings: Settings) -> Result | None:
     try:
-        result = run(entry, seed=settings.seed, preset=settings.preset)
+        text = claim_file(settings.out / RESULTS, entry.name, "json").read_text(encoding="utf-8")
+        return Result.from_json(text)
+    except (OSError, UnicodeDecodeError, ResultFormatError):
+        return None
+
+
+def _seconds_before(entry: Entry, settings: Settings) -> float | None:
+    """How long the claim took when it was last run, even if that result is no longer good."""
+    result = _on_disk(entry, settings)
+    return result.seconds if result and (result.claim, result.preset) == (entry.name, settings.preset) else None
+
+
+class _Clock:
+    """The time left, from the time since the start and the share of the expected work that is done."""
+
+    def __init__(self, expected: Mapping[str, float | None]) -> None:
+        self.expected = dict(expected)
+        self.waiting = set(expected)
+        self.start = time.monotonic()
+
+    def left(self, name: str) -> float:
+        """To be called when a claim is finished."""
+        self.waiting.discard(name)
+        known = [seconds for seconds in self.expected.values() if seconds is not None]
+        usual = max(sum(known) / len(known), 1e-3) if known else 1.0
+        work = {claim: usual if seconds is None else seconds for claim, seconds in self.expected.items()}
+        rest = sum(work[claim] for claim in self.waiting)
+        finished = max(sum(work.values()) - rest, 1e-9)
+        return (time.monotonic() - self.start) * rest / finished
+
+
+def _run(entry: Entry, settings: Settings) -> Result | Failure | NotRun:
+    try:
+        return run(entry, seed=settings.seed, preset=settings.preset)
     except ClaimNotRunError as missing:
         return NotRun(entry.name, missing.do)
     except ClaimRunError as error:
         return Failure(entry.name, error.got, "".join(traceback.format_exception(error.__cause__ or error)))
-    write_atomically(claim_file(settings.out / RESULTS, entry.name, "json"), result.to_json().encode())
-    return result
 
 
-def _outcomes(entries: Sequence[Entry], settings: Settings) -> Generator[Result | Failure | NotRun, None, None]:
-    workers = min(settings.jobs, len(entries))
-    if workers > 1:
-        yield from _in_parallel(entries, settings, workers)
-    else:
-        yield from (_run_and_store(entry, settings) for entry in entries)
+def _store(outcome: Result | Failure | NotRun, settings: Settings) -> Result | Failure | NotRun:
+    if isinstance(outcome, Result):
+        write_atomically(claim_file(settings.out / RESULTS, outcome.claim, "json"), outcome.to_json().encode())
+    return outcome
 
 
-def _in_worker(module: str, settings: Settings) -> Result | Failure | NotRun:
-    # Ctrl-C reaches the whole process group; the parent decides what becomes of a worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return _run_and_store(load(module), settings)
+@dataclass(frozen=True)
+class _Task:
+    """What is sent to a worker: only the module's name travels, an experiment may hold things that cannot be sent."""
+
+    settings: Settings
+
+    def __call__(self, module: str) -> Result | Failure | NotRun:
+        outcome = _run(load(module), self.settings)
+        return outcome if self.settings.scheduler else _store(outcome, self.settings)
 
 
-def _in_parallel(
-    entries: Sequence[Entry], settings: Settings, workers: int
+def _outcomes(
+    entries: Sequence[Entry], settings: Settings, workers: Workers
 ) -> Generator[Result | Failure | NotRun, None, None]:
-    """Outcomes in the order in which the worker processes finish; a worker that dies is a failure of what it left."""
-    joblib = cast(Any, importlib.import_module("joblib"))
-    loky = cast(Any, importlib.import_module("joblib.externals.loky"))
-    left = {entry.name for entry in entries}
-    # only the module's name travels: an experiment may close over things that cannot be sent
-    jobs = [joblib.delayed(_in_worker)(entry.module, settings) for entry in entries]
-    parallel = joblib.Parallel(n_jobs=workers, backend="loky", return_as="generator_unordered", batch_size=1)
-    outcomes = cast(Generator[Result | Failure | NotRun, None, None], parallel(jobs))
-    try:
-        for outcome in outcomes:
-            left.discard(outcome.claim)
-            yield outcome
-    except loky.process_executor.BrokenProcessPool as error:
-        for name in sorted(left):
-            yield Failure(name, f"a worker process died before claim {name} was finished: {error}")
-    finally:
-        with warnings.catch_warnings():
-            # busy workers would keep an interrupted run from ending; joblib warns that it cancels them
-            warnings.simplefilter("ignore", UserWarning)
-            outcomes.close()
-        # idle workers would hold their memory for minutes
-        loky.get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
+    """Outcomes in the order in which they are finished; a worker that dies is a failure of what it left."""
+    if workers.scheduler is None and min(workers.jobs, len(entries)) == 1:
+        yield from (_store(_run(entry, settings), settings) for entry in entries)
+        return
+    if not entries:
+        return
+    with closing(workers.each(_Task(settings), [entry.module for entry in entries])) as values:
+        for i, outcome in values:
+            entry = entries[i]
+            if isinstance(outcome, Lost):
+                yield Failure(
+                    entry.name, f"a worker process died before claim {entry.name} was finished: {outcome.why}"
+                )
+            elif workers.scheduler is not None:
+                yield _store(_same_version(outcome, entry, settings), settings)
+            else:
+                yield outcome
+
+
+def _same_version(outcome: Result | Failure | NotRun, entry: Entry, settings: Settings) -> Result | Failure | NotRun:
+    """A result of other sources than those here is no result of this atlas."""
+    wanted = fingerprint_of(entry, seed=settings.seed, preset=settings.preset)
+    if isinstance(outcome, Result) and outcome.fingerprint != wanted:
+        return Failure(entry.name, f"the worker that ran claim {entry.name} has other versions than this machine")
+    return outcome

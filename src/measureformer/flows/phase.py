@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from measureformer.files import write_atomically
 from measureformer.flows._plan import checked_times
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key, scalar, shaped
 from measureformer.progress import bar
+from measureformer.workers import Workers
 
 SYSTEMS = 2880
 """How many systems of tokens move together in one call: few enough to stay in the cache."""
@@ -96,13 +98,14 @@ def phase_diagram(
     *,
     ensemble: Ensemble | None = None,
     save: Any = None,
+    workers: Workers | None = None,
 ) -> PhaseDiagram:
     """Tokens that start uniform on the sphere and attend to each other: how many are together at (β, t), on average.
 
     The flow is that of `sphere_flow` with the softmax, for every β ≥ 0 of `betas` and from `ensemble.batches` random
     starts, which are the same for all β. Many systems move in one compiled program, in float32 and in equal steps of
     at most `ensemble.step` between the times. With `save`, finished parts are written to that folder, each whole or not
-    at all, and the same call goes on from them.
+    at all, and the same call goes on from them. `workers` compute parts at the same time, in processes or on a cluster.
 
     Statement   x_i' = Proj_{x_i}(Σ_j e^{β⟨x_i,x_j⟩} x_j / Σ_j e^{β⟨x_i,x_j⟩}), x_i(0) independent, uniform;
                 returned: averages over the starts of #{i ≠ j: ⟨x_i,x_j⟩ > 1 − δ}/(n(n−1)), …
@@ -124,10 +127,11 @@ def phase_diagram(
     parts = _Parts(None if save is None else Path(save), sweep)
     with bar("phase diagram", sweep.count) as show:
         missing = [i for i in range(sweep.count) if parts.load(i) is None]
-        # one after the other: two programs at once in threads of XLA can wait for each other for ever
-        for i in missing:
-            parts.save(i, sweep.part(i))
-            show(len(parts.held), f"{len(parts.held)} of {sweep.count} parts")
+        # in processes, not in threads: two programs at once in threads of XLA can wait for each other for ever
+        with closing((workers or Workers()).values(sweep.part, missing)) as sums:
+            for i, value in sums:
+                parts.save(missing[i], value)
+                show(len(parts.held), f"{len(parts.held)} of {sweep.count} parts")
     total = sum(part for i in range(sweep.count) if (part := parts.load(i)) is not None)
     return _averages(sweep, np.asarray(total))
 

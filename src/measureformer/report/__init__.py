@@ -1,46 +1,52 @@
-"""The atlas as a page: results in, one self-contained HTML file and vector figures out.
+"""The atlas as pages: results in, self-contained HTML, vector figures and tables out.
 
-The page holds no script and asks the network for nothing. Results may come from anywhere: every string of theirs is
-escaped, and file names are made from names of claims that fit a strict pattern.
+The pages ask the network for nothing and run no script but one of ours, sealed by its hash. Results may come from
+anywhere: every string of theirs is escaped, and file names are made from names of claims that fit a strict pattern.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from measureformer.errors import ResultFormatError
-from measureformer.files import claim_file, write_atomically
-from measureformer.report.figure import draw, to_pdf, to_svg
-from measureformer.report.html import page
+from measureformer.atlas import FILE, Atlas, Missing, Survey
+from measureformer.files import write_atomically
+from measureformer.report.bibliography import FILE as BIBTEX
+from measureformer.report.bibliography import bibtex, cited
+from measureformer.report.export import export
+from measureformer.report.frame import HOME
 from measureformer.report.lens import Part as Part
 from measureformer.report.lens import write_lens_report as write_lens_report
+from measureformer.report.pages import chapter_page, overview_page
+from measureformer.report.save import save_figure as save_figure
+from measureformer.report.view import View
 from measureformer.result import Result
 
-PAGE = "index.html"
 
+def write_report(
+    results: Sequence[Result],
+    out: Path,
+    *,
+    missing: Sequence[Missing] = (),
+    survey: Survey | None = None,
+    jobs: int = 1,
+) -> Path:
+    """Write an atlas into the folder `out`; return the path of its first page.
 
-def write_report(results: Sequence[Result], out: Path, *, missing: Mapping[str, str] | None = None) -> Path:
-    """Write `out/index.html` and `out/figures/NAME.svg`, `.pdf`; return the path of the page.
+    `index.html` and a page for each chapter · `atlas.json`, which holds everything · `references.bib` ·
+    `figures/NAME.svg` and `.pdf` · `results/NAME.json` · `tables/NAME-checks.csv` and `-figure.csv`.
 
-    `missing` names claims that have no result and says why, so that the page does not pass over them.
+    `missing` names claims that have no result and says why; those of the survey with neither are shown as not run.
+    `jobs` figures are drawn at the same time.
     """
-    names = [result.claim for result in results]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ResultFormatError(
-            got=f"two results of {twice[0][:60]!r}", need="one result for each claim", do="Remove one of the two."
-        )
     # all names are checked before anything is written
-    vector = {name: claim_file(out / "figures", name, "svg") for name in names}
-    figures: dict[str, bytes] = {}
-    for result in results:
-        if result.run.figure is None:
-            continue
-        drawing = draw(result.run.figure)
-        figures[result.claim] = to_svg(drawing)
-        write_atomically(vector[result.claim], figures[result.claim])
-        write_atomically(vector[result.claim].with_suffix(".pdf"), to_pdf(drawing))
-    stored = {name for name in names if claim_file(out / "results", name, "json").is_file()}
-    text = page(results, figures=figures, stored=stored, missing=missing or {})
-    write_atomically(out / PAGE, text.encode())
-    return out / PAGE
+    atlas = Atlas.of(results, missing, survey)
+    view = View(atlas)
+    figures = export(atlas.results, out, jobs=jobs)
+    for i, page in enumerate(view.pages):
+        write_atomically(out / page.file, chapter_page(view, i, figures).encode())
+    keys = (reference.key for reference in cited(atlas.survey.notes))
+    write_atomically(out / BIBTEX, bibtex(keys).encode())
+    write_atomically(out / FILE, atlas.to_json().encode())
+    write_atomically(out / HOME, overview_page(view).encode())
+    return out / HOME

@@ -1,7 +1,7 @@
-"""Figure data to vector graphics, in one style made for print: bundled fonts, colour-blind safe, the same every time.
+"""Figure data to vector graphics, in one style made for print: bundled fonts, the same every time.
 
-Text from results is never read as mathematics, so that no string can break the drawing; the labels of numerical axes
-are Matplotlib's own and are typeset.
+What colours, dashes and markers mean is said in `language`. Text from results is never read as mathematics, so that no
+string can break the drawing; the labels of numerical axes are Matplotlib's own and are typeset.
 """
 
 from __future__ import annotations
@@ -17,20 +17,18 @@ from io import BytesIO
 from itertools import pairwise
 from typing import Any, cast
 
+from measureformer.report.language import INK, MARKERS, Look, Looks
 from measureformer.report.words import one_line
 from measureformer.result import Figure, Scale, Series
-
-# Okabe and Ito's palette, in an order that keeps neighbours apart also in grey; its yellow is too pale for lines
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-# dashed curves are what theory predicts: ink, not data
-INK = ("#1A1A1A", "#767676")
-MARKERS = ("o", "s", "^", "D", "v", "P")
 
 _WIDTH, _HEIGHT = 5.0, 3.1
 _ROW = 0.17
 """Height of a row of text in inches; `_HEIGHT` has room for title, numbers, label and two rows of legend."""
 _USUAL_ROWS = 5
 _LEADING = 1.2
+_MARKS = 8
+"""Markers on a line."""
+_MARKERS_SEEN = (*MARKERS["measured"], *MARKERS["measure"], *MARKERS["control"])
 _LEAST, _LARGEST = 1e-100, 1e100
 """Sizes of numbers that are drawn; beyond them the arithmetic of axis limits overflows."""
 
@@ -74,31 +72,15 @@ _STYLE: dict[str, Any] = {
     "lines.markersize": 4.5,
     "lines.solid_capstyle": "round",
     "path.simplify": True,
+    "hatch.linewidth": 0.8,
     "svg.fonttype": "path",
     "svg.hashsalt": "measureformer",
     "pdf.fonttype": 42,
     "savefig.dpi": 200,
+    # that of SVG and PDF: what was measured for the layout serves them
+    "figure.dpi": 72,
     "text.usetex": False,
 }
-
-
-@dataclass
-class _Ink:
-    """Which colour comes next: data take the palette, dashed curves take ink, a band is that of the curve before it."""
-
-    data: int = 0
-    theory: int = 0
-    color: str = PALETTE[0]
-
-    def next(self, series: Series) -> tuple[str, str]:
-        marker = MARKERS[self.data % len(MARKERS)]
-        if series.style == "dashed" and self.theory < len(INK):
-            self.color = INK[self.theory]
-            self.theory += 1
-        elif series.style != "band":
-            self.color = PALETTE[self.data % len(PALETTE)]
-            self.data += 1
-        return self.color, marker
 
 
 @contextmanager
@@ -124,17 +106,18 @@ def draw(figure: Figure) -> Any:
             axes.xaxis.get_major_locator().set_params(integer=True)
         _set_scale(axes, "y", figure.yscale, [y for series in figure.series for y in (*series.y, *series.y2)])
         bars = _Bars([series for series in figure.series if series.style == "bars"], axes.get_yscale() == "log")
-        ink = _Ink()
+        looks = Looks()
+        lines = [series for series in figure.series if series.style == "line"]
         handles: list[Any] = []
         labels = [series.label for series in figure.series]
         absent: list[Any] = []
         for series in figure.series:
-            color, marker = ink.next(series)
+            look = looks.next(series)
             x = bars.places(series) if series.style == "bars" else _drawable(series.x)
             handles.append(
-                bars.draw(axes, series, color) if series.style == "bars" else _curve(axes, series, color, marker)
+                bars.draw(axes, series, look) if series.style == "bars" else _curve(axes, series, look, len(lines) > 1)
             )
-            absent.extend(_mark_absent(axes, series, x, color))
+            absent.extend(_mark_absent(axes, series, x, look.color))
         if absent:
             handles.append(_zero_mark(axes, [], INK[1])[0])
             labels.append("zero or less, below the axis")
@@ -180,22 +163,28 @@ def _band(axes: Any, series: Series, color: str) -> Any:
     floor = _decade_below(edges) if axes.get_yscale() == "log" else -math.inf
     x = _positive(series.x, axes.get_xscale())
     low, high = ([max(v, floor) for v in _drawable(edge)] for edge in (series.y, series.y2))
-    return axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0, zorder=1.5)
+    return axes.fill_between(x, low, high, color=color, alpha=0.22, linewidth=0, zorder=1.5)
 
 
-def _curve(axes: Any, series: Series, color: str, marker: str) -> Any:
+def _curve(axes: Any, series: Series, look: Look, marked: bool) -> Any:
+    """A band, points or a line; lines carry a few markers where several of them must be told apart without colours."""
     if series.style == "band":
-        return _band(axes, series, color)
+        return _band(axes, series, look.color)
     x, y = _positive(series.x, axes.get_xscale()), _positive(series.y, axes.get_yscale())
     if series.style == "points":
         # thousands of markers as vectors make a file that no viewer opens gladly
         many = len(x) > 3000
         size = 1.6 if many else 4.5 if len(x) <= 100 else 3.0
+        marker = "o" if look.role == "theory" else look.marker
         style = {"linestyle": "none", "marker": marker, "markersize": size, "markeredgewidth": 0}
-        return axes.plot(x, y, color=color, zorder=3, rasterized=many, **style)[0]
-    if series.style == "dashed":
-        return axes.plot(x, y, color=color, zorder=2.5, linestyle=(0, (4, 2.2)))[0]
-    return axes.plot(x, y, color=color, zorder=2)[0]
+        return axes.plot(x, y, color=look.color, zorder=3, rasterized=many, **style)[0]
+    style = {"linestyle": look.dash, "zorder": 2.5 if look.role == "theory" else 2}
+    if series.style == "line" and (marked or look.role == "control") and x:
+        # markers of different curves at different places, so that curves that coincide show both
+        step = max(1, len(x) // _MARKS)
+        first = (_MARKERS_SEEN.index(look.marker) * step // 4) % step if look.marker in _MARKERS_SEEN else 0
+        style |= {"marker": look.marker, "markevery": (first, step), "markersize": 4.0, "markeredgewidth": 0}
+    return axes.plot(x, y, color=look.color, **style)[0]
 
 
 @dataclass(frozen=True)
@@ -217,10 +206,13 @@ class _Bars:
         """On a logarithmic axis no foot is natural; this one leaves all bars visible."""
         return _decade_below([y for series in self.series for y in series.y]) if self.log else 0.0
 
-    def draw(self, axes: Any, series: Series, color: str) -> Any:
+    def draw(self, axes: Any, series: Series, look: Look) -> Any:
         foot = self.foot()
         tops = _positive(series.y, axes.get_yscale())
-        style = {"width": 0.92 * self.width(), "color": color, "linewidth": 0, "zorder": 2}
+        # hatches are drawn in the colour of edges
+        hatch = look.hatch if len(self.series) > 1 else ""
+        style = {"width": 0.92 * self.width(), "facecolor": look.color, "linewidth": 0, "zorder": 2}
+        style |= {"hatch": hatch, "edgecolor": "white"} if hatch else {}
         return axes.bar(self.places(series), [top - foot for top in tops], bottom=foot, **style)
 
 
@@ -281,7 +273,19 @@ def _write_legend(drawing: Any, handles: list[Any], labels: list[str]) -> int:
         text.set_parse_math(False)
         text.set_text(name)
         text.set_linespacing(_LEADING)
+    for handle in legend.legend_handles:
+        # markers of large clouds are dots, which nobody could tell apart
+        if handle is not None and hasattr(handle, "set_markersize"):
+            handle.set_markersize(max(handle.get_markersize(), 4.5))
     return math.ceil(len(names) / columns) * (1 + max(name.count("\n") for name in names))
+
+
+def settle(drawing: Any) -> Any:
+    """The same drawing with its layout computed once, for all the formats that it is then saved in."""
+    with style():
+        drawing.draw_without_rendering()
+        drawing.set_layout_engine("none")
+    return drawing
 
 
 def to_svg(drawing: Any) -> bytes:

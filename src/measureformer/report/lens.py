@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from measureformer.files import write_atomically
+from measureformer.report.card import described
 from measureformer.report.figure import draw, to_svg
-from measureformer.report.html import described, head
+from measureformer.report.frame import head
 from measureformer.report.markup import Markup, join, tag
 from measureformer.report.words import number, one_line
 from measureformer.result import Figure

@@ -24,7 +24,7 @@ def tag(name: str, /, *children: str, **attributes: str | None) -> Markup:
         for key, value in attributes.items()
         if value is not None
     )
-    if name in ("img", "meta"):
+    if name in ("img", "meta", "input"):
         return Markup(f"<{name}{written}>")
     return Markup(f"<{name}{written}>{join(*children)}</{name}>")
 

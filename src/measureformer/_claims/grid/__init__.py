@@ -1,1 +1,1 @@
-"""Claims on attention in low dimension by a grid: certificates, relative errors, growth, prefixes in time."""
+"""Low dimension: attention on a grid, in linear time and with a certificate."""
