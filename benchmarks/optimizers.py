@@ -27,7 +27,7 @@ from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS
 FAST = "--fast" in sys.argv
 END = "-fast" if FAST else ""
 SEEDS = 1 if FAST else 3
-PROBLEMS = {"in context": 600, "text": 300}
+PROBLEMS = {"in context": 800, "text": 300}
 """Name ↦ steps."""
 LAYERS = 2
 BRANCH = 1 / math.sqrt(2 * LAYERS)
@@ -47,7 +47,7 @@ def steps(problem: str) -> int:
 
 def problem(name: str) -> Any:
     if name == "in context":
-        return tasks.linear(2)
+        return tasks.linear(1)
     written = text.documentation()[:300_000]
     letters = text.Characters.of(written)
     return Corpus(letters.encode(written), letters.size, context=32)

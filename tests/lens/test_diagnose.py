@@ -269,11 +269,17 @@ def _written(path: Path, text: str) -> str:
 
 
 def test_lipschitz_constants_of_layers_and_heads_are_bracketed() -> None:
-    small = mf.lens.untrained(jax.random.key(1), dim=4, depth=2, heads=2)
-    found = mf.lens.diagnose(small, list(range(3, 43)))
+    small, text = mf.lens.untrained(jax.random.key(1), dim=8, depth=2, heads=4), list(range(3, 43))
+    found = mf.lens.diagnose(small, text)
     for lower, upper in (("lower", "upper"), ("head_lower", "head_upper"), ("layer_lower", "layer_upper")):
         assert (found.column(lower) > 0).all()
         assert (found.column(lower) <= found.column(upper)).all()
+    # heads are measured in the six coordinates of eight that they see: the constants are those of all of them
+    # kills: rows of K left out, coordinates that are not orthonormal, the factor of W forgotten
+    step = next(iter(small.steps(text)))
+    whole = mf.local_lipschitz(mf.Causal(one_head(step.block.heads, 1)), step.seen, tol=1e-2)
+    assert found.column("head_lower")[0, 1] == pytest.approx(whole.lower, rel=1e-3)
+    assert found.column("head_upper")[0, 1] == pytest.approx(whole.upper, rel=1e-3)
     # heads add up: no layer is above the sum of its heads
     assert (found.column("lower") <= found.column("head_upper").sum(axis=1)).all()
     assert set(found.exponents()) == {0, 1}

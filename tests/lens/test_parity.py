@@ -13,7 +13,14 @@ import pytest
 import measureformer as mf
 from compilations import count_compilations
 from lens_reference import FAMILIES, TOLERANCE, Drawn, deviations, folder, stored
-from measureformer.errors import ArchitectureError, CheckpointError, MeasureformerError, OptionError, TextError
+from measureformer.errors import (
+    ArchitectureError,
+    CheckpointError,
+    MeasureformerError,
+    NotFiniteError,
+    OptionError,
+    TextError,
+)
 from measureformer.lens.architectures.gguf_names import LAYER
 from measureformer.lens.checkpoint import Checkpoint
 from measureformer.lens.model import BOX
@@ -144,6 +151,14 @@ def as_gguf(path: Path, drawn: Drawn, **changes: Any) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def test_logits_that_overflow_are_refused_by_the_part_that_did_it() -> None:
+    drawn = stored("gpt2")
+    name = next(name for name in drawn.weights if name.endswith("h.1.mlp.c_proj.weight"))
+    model = mf.lens.load(drawn.weights | {name: np.full_like(drawn.weights[name], 3e38)}, config=drawn.config)
+    with pytest.raises(NotFiniteError, match="non-finite value of MLP"):
+        model.logits(drawn.given["ids"])
 
 
 def test_gguf_gives_the_same_model(tmp_path: Path) -> None:

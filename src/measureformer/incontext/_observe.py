@@ -154,7 +154,7 @@ def _measured(model: InContextModel, x: Array, y: Array, task: AbstractTask) -> 
 def _slopes(model: InContextModel, x: Array, y: Array) -> Float[Array, "b n m"]:
     """The derivative of all read-outs in all entries of all tokens."""
     tokens, mask = _tokens(model, x, y)
-    slope = jax.vmap(jax.jacfwd(lambda rows: model.scores(rows[None], mask)[0]))(tokens)
+    slope = jax.vmap(jax.jacrev(lambda rows: model.scores(rows[None], mask)[0]))(tokens)
     return slope.reshape(*slope.shape[:2], -1)
 
 

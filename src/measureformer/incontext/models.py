@@ -128,15 +128,33 @@ def through(blocks: Blocks, h: Array, log_weights: Array, a: Architecture, read:
         h = h[:, rows] + a.branch * attended(block, h, mask, a, rows)[0]
         # one long list of tokens: sums over it, which gradients are, take one loop instead of two
         flat = h.reshape(-1, a.width)
-        inner = jax.nn.gelu((normed(flat, block.norm_2) if a.norm == "layer" else flat) @ block.up + block.up_bias)
-        h = (flat + a.branch * (inner @ _turned(block.down).T + block.down_bias)).reshape(h.shape)
+        seen = normed(flat, block.norm_2) if a.norm == "layer" else flat
+        inner = jax.nn.gelu(affine(seen, block.up, block.up_bias))
+        h = (flat + a.branch * affine(inner, block.down, block.down_bias)).reshape(h.shape)
     return h
 
 
-def _turned(matrix: Array) -> Array:
-    """The transpose, as an array of its own: the gradient of a tall matrix is then computed as that of a wide one, in
-    half the time, and the compiler does not turn it back."""
-    return jax.lax.optimization_barrier(matrix.T)
+@jax.custom_vjp
+def affine(x: Array, matrix: Array, bias: Array) -> Array:
+    """x @ matrix + bias, for rows x (m, d).
+
+    In its gradient rows are transposed once, as an array of its own, and are not read across by the product, which
+    would take half as long again. Derivatives of it go backwards only.
+    """
+    return x @ matrix + bias
+
+
+def _affine_forward(x: Array, matrix: Array, bias: Array) -> tuple[Array, tuple[Array, Array]]:
+    return affine(x, matrix, bias), (x, matrix)
+
+
+def _affine_backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array, Array]:
+    x, matrix = kept
+    columns = jax.lax.optimization_barrier(x.T)  # or the compiler would put the transposition into the product again
+    return slope @ matrix.T, columns @ slope, jnp.sum(slope, axis=0)
+
+
+affine.defvjp(_affine_forward, _affine_backward)
 
 
 def attended(block: Blocks, h: Array, mask: Array, a: Architecture, rows: slice = EVERY) -> tuple[Array, Array]:
@@ -144,16 +162,16 @@ def attended(block: Blocks, h: Array, mask: Array, a: Architecture, rows: slice 
     D, flat = a.width, h.reshape(-1, a.width)
     seen = normed(flat, block.norm_1) if a.norm == "layer" else flat
     if rows == EVERY:
-        parts = jnp.split(seen @ block.qkv + block.qkv_bias, 3, axis=-1)
+        parts = jnp.split(affine(seen, block.qkv, block.qkv_bias), 3, axis=-1)
     else:
         asking = seen.reshape(h.shape)[:, rows].reshape(-1, D)
-        queries = asking @ block.qkv[:, :D] + block.qkv_bias[:D]
-        parts = [queries, *jnp.split(seen @ block.qkv[:, D:] + block.qkv_bias[D:], 2, axis=-1)]
+        queries = affine(asking, block.qkv[:, :D], block.qkv_bias[:D])
+        parts = [queries, *jnp.split(affine(seen, block.qkv[:, D:], block.qkv_bias[D:]), 2, axis=-1)]
     q, k, v = (part.reshape(len(h), -1, a.heads, D // a.heads).transpose(0, 2, 1, 3) for part in parts)
     logits = jnp.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(D // a.heads) + mask[..., rows, :]
     weights = jax.nn.softmax(logits, axis=-1)
     values = jnp.einsum("bhij,bhjk->bhik", weights, v).transpose(0, 2, 1, 3).reshape(-1, D)
-    return (values @ block.out + block.out_bias).reshape(len(h), -1, D), weights
+    return affine(values, block.out, block.out_bias).reshape(len(h), -1, D), weights
 
 
 def attention_weights(blocks: Blocks, h: Array, log_weights: Array, a: Architecture) -> Float[Array, "l b h n n"]:
@@ -242,7 +260,8 @@ class InContextModel(eqx.Module):
         Before the first example there is no measure; there the prediction is 0. Pure JAX.
         """
         if self.reading == "sequence":
-            return self.scores(sequence_tokens(x, y), read=slice(None, None, 2))
+            # the last label is seen by no question
+            return self.scores(sequence_tokens(x, y)[:, :-1], read=slice(None, None, 2))
         seen = jnp.arange(x.shape[1])
         first = jnp.moveaxis(jax.vmap(lambda k: self._after(x, y, x, k, k))(seen[1:]), 0, 1)
         return jnp.concatenate([jnp.zeros_like(first[:, :1]), first], axis=1)

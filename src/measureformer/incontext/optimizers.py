@@ -31,19 +31,25 @@ GROUPS = ("Q", "K", "V", "MLP", "embedding", "rest")
 
 
 class Optimizer(NamedTuple):
-    """An optimiser of the study: a method of `Training`, and the largest norm of the gradient."""
+    """An optimiser of the study: a method of `Training`, the largest rate to try, the largest norm of a gradient."""
 
     method: Method
+    top: float
     clip: float | None = None
+
+    @property
+    def rates(self) -> np.ndarray:
+        """Five rates, each a quarter of the one before, where such models train."""
+        return self.top / 4.0 ** np.arange(5)
 
 
 OPTIMIZERS: dict[str, Optimizer] = {
-    "SGD": Optimizer("sgd"),
-    "momentum": Optimizer("momentum"),
-    "clipped": Optimizer("sgd", 0.1),
-    "normalised": Optimizer("normalized"),
-    "sign": Optimizer("sign"),
-    "Adam": Optimizer("adam"),
+    "SGD": Optimizer("sgd", 4.0),
+    "momentum": Optimizer("momentum", 1.0),
+    "clipped": Optimizer("sgd", 40.0, clip=0.1),
+    "normalised": Optimizer("normalized", 3.0),
+    "sign": Optimizer("sign", 0.04),
+    "Adam": Optimizer("adam", 0.1),
 }
 """By name."""
 
@@ -87,7 +93,7 @@ def compare_optimizers(
     """Trains a small model by SGD, momentum, clipped, normalised and sign descent, and Adam.
 
     The task is one of in-context learning, of which prompts have 2·dim + 1 examples, or a `Corpus`, of which the next
-    token is predicted. All share weights and data seed by seed. `rates` are tried by every optimiser; left out, six
+    token is predicted. All share weights and data seed by seed. `rates` are tried by every optimiser; left out, five
     that suit each. Of `training`, steps, batch, warm-up and the shape of the rate are used.
 
     >>> import jax, measureformer as mf
@@ -104,7 +110,7 @@ def compare_optimizers(
     training = Training(steps=1000, batch=32) if training is None else training
     names = tuple(names)
     if rates is not None and not (np.asarray(rates, float) > 0).all():
-        raise OptionError(got=f"rates {rates}", need="positive numbers", do="Leave them out for six that suit each.")
+        raise OptionError(got=f"rates {rates}", need="positive numbers", do="Leave them out for five that suit each.")
     if not names or any(name not in OPTIMIZERS for name in names):
         raise OptionError(got=f"names {list(names)}", need=f"some of {', '.join(OPTIMIZERS)}", do="Leave them out.")
     keys = jax.random.split(prng_key(key), 2 * positive_int(seeds, "seeds")).reshape(2, seeds)
@@ -113,7 +119,7 @@ def compare_optimizers(
     found: dict[str, list[Any]] = {}
     for name in names:
         optimizer = OPTIMIZERS[name]
-        tried = np.asarray(_rates(optimizer.method) if rates is None else rates, np.float32)
+        tried = np.asarray(optimizer.rates if rates is None else rates, np.float32)
         most = np.float32(np.inf if optimizer.clip is None else optimizer.clip)
         number = np.asarray(METHODS.index(optimizer.method)), np.asarray(most)
         ended, losses, gradients = _swept(starts, keys[1], objective, training, number, tried)
@@ -144,12 +150,6 @@ def _problem(task: Any, architecture: Architecture, batch: int) -> tuple[Callabl
         lambda key: InContextModel.random(key, task.dim, architecture, points=points),
         InContextLoss(task, None, batch, points),
     )
-
-
-def _rates(method: Method) -> np.ndarray:
-    """Six rates, each a third of the one before, where such models train."""
-    top = {"sgd": 3.0, "momentum": 0.3, "normalized": 0.3, "sign": 0.01, "adam": 0.1}[method]
-    return top / 3.0 ** np.arange(6)
 
 
 @eqx.filter_jit

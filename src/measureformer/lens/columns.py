@@ -27,7 +27,7 @@ from measureformer.lens.trace import Step
 from measureformer.maps import Causal
 from measureformer.measures import Discrete, Prefixes
 from measureformer.memory._heads import LIMITS
-from measureformer.numerics.arrays import at_once, cast, common_dtype
+from measureformer.numerics.arrays import at_once, cast, common_dtype, on_device
 from measureformer.regularity import local_lipschitz
 from measureformer.transport import wasserstein
 
@@ -73,8 +73,8 @@ class Look:
 
     @cached_property
     def each_head(self) -> list[Any]:
-        found = (one_head(self.heads, h) for h in range(self.heads.Q.shape[0]))
-        return [local_lipschitz(self.masked(G), self.seen, tol=TOLERANCE) for G in found]
+        found = (reduced(one_head(self.heads, h), self.seen) for h in range(self.heads.Q.shape[0]))
+        return [local_lipschitz(self.masked(G), mu, tol=TOLERANCE) for G, mu in found]
 
     @cached_property
     def small(self) -> Small:
@@ -112,6 +112,23 @@ def one_head(G: Heads, h: int) -> Heads:
     parts = [np.asarray(getattr(G, name))[h : h + 1] for name in names]
     bias = np.zeros(G.bias.shape, G.bias.dtype)
     return eqx.tree_at(lambda g: [getattr(g, name) for name in (*names, "bias")], G, [*parts, bias])
+
+
+def reduced(G: Heads, mu: Any) -> tuple[Heads, Any]:
+    """A head and a measure in the few coordinates that it sees, with the same local Lipschitz constant.
+
+    Tokens enter through Qx, Kx and Vx alone: displacements orthogonal to the rows of all three change nothing. What
+    comes out lies in the span of the columns of W. Orthonormal coordinates of both spaces keep all norms.
+    """
+    rows = np.concatenate([np.asarray(part, np.float64)[0] for part in (G.Q, G.K, G.V)])
+    if rows.shape[0] >= rows.shape[1]:
+        return G, mu
+    basis = np.linalg.qr(rows.T)[0]
+    dtype = np.asarray(G.Q).dtype
+    parts = [(np.asarray(part, np.float64) @ basis).astype(dtype) for part in (G.Q, G.K, G.V)]
+    out = np.asarray(np.linalg.qr(np.asarray(G.W, np.float64)[0], mode="r"), dtype)
+    head = eqx.tree_at(lambda g: [g.Q, g.K, g.V, g.W, g.bias], G, [*parts, out[None], np.zeros(len(out), dtype)])
+    return head, mu.with_points(on_device((np.asarray(mu.points, np.float64) @ basis).astype(mu.points.dtype)))
 
 
 class Spread(eqx.Module):

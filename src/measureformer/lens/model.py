@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -16,6 +16,7 @@ from measureformer.lens.checkpoint import Checkpoint, open_checkpoint
 from measureformer.lens.text import Tokenizer, find_tokenizer, token_numbers
 from measureformer.lens.trace import Step, Trace
 from measureformer.maps import AbstractInContextMap
+from measureformer.maps.base import push_through
 from measureformer.measures import Discrete, SpaceTime
 
 BOX = Path(__file__).parent / "box"
@@ -109,8 +110,8 @@ class Model:
                     need="a table",
                     do="Pass mf.lens.Table(X, y, queries).",
                 )
-            return self.anatomy.entry().push(self.anatomy.tokens(text))
-        measure = self.anatomy.entry().push(self.anatomy.tokens(self.tokens(text)))
+            return self._end("entry").push(self.anatomy.tokens(text))
+        measure = self._end("entry").push(self.anatomy.tokens(self.tokens(text)))
         return measure if self.anatomy.causal else measure.space()
 
     def steps(self, text: Any) -> Iterator[Step]:
@@ -136,23 +137,16 @@ class Model:
                 need="the weights of what predicts tokens",
                 do="Use model.trace(text); its last measure is what a head would read.",
             )
-        measure = self.embed(text)
-        for i in range(self.anatomy.depth):
-            measure = self.layers[i].push(measure)
+        measure = push_through(self.layers, self.embed(text))
         if last:
             measure = measure.rows(np.array([measure.n - 1]))
-        return self._head().push(self._exit().push(measure)).points
+        return push_through([self._end("exit"), self._end("head")], measure).points
 
-    def _exit(self) -> AbstractInContextMap:
-        if "exit" not in self._ends:
-            self._ends["exit"] = self.anatomy.exit()
-        return self._ends["exit"]
-
-    def _head(self) -> AbstractInContextMap:
-        if "head" not in self._ends:
-            assert self.anatomy.head is not None  # see `logits`
-            self._ends["head"] = self.anatomy.head()
-        return self._ends["head"]
+    def _end(self, name: Literal["entry", "exit", "head"]) -> AbstractInContextMap:
+        """What comes before the first layer, or after the last."""
+        if name not in self._ends:
+            self._ends[name] = getattr(self.anatomy, name)()
+        return self._ends[name]
 
     def shuffled(self, seed: int = 0) -> Model:
         """A control: the same model with the entries of every weight matrix in random order. Norms and biases stay."""

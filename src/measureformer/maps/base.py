@@ -8,6 +8,8 @@ bucket, push-forward, composition, sums.
 from __future__ import annotations
 
 import abc
+import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -37,6 +39,7 @@ from measureformer.numerics.arrays import (
     is_spread,
     is_traced,
     namespace,
+    needs_jax,
     on_device,
 )
 from measureformer.numerics.buckets import bucket, pad_rows
@@ -215,7 +218,7 @@ class AbstractInContextMap(eqx.Module):
             queries = tuple(None if rows is None else pad_rows(rows, bucket(count)) for rows in queries)
         program = cast((self, padded, *queries), dtype)
         if not is_spread(mu, x):
-            y = np.asarray(at_once(_compiled, *program))[:count]
+            y = np.asarray(at_once(_run, *program))[:count]
         elif x is None or is_spread(x):
             y = _on_mesh(program, TOKENS)
         else:
@@ -240,6 +243,45 @@ class AbstractInContextMap(eqx.Module):
 def _compiled(G: AbstractInContextMap, mu: AbstractMeasure, x: Any, t: Any, place: Any = None) -> Array:
     y = G.at_atoms(mu) if x is None else G.evaluate(mu, x, t)
     return y if place is None else jax.lax.with_sharding_constraint(y, place)
+
+
+def _run(*program: Any) -> Array:
+    """`_compiled` on concrete arrays. Where a map is made of arrays alone, they are handed over as a flat list: to look
+    through a tree of modules again and again takes longer than a small layer does."""
+    leaves, structure = jax.tree.flatten(program)
+    if all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves):
+        return _flat(structure, leaves)
+    return _compiled(*program)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _flat(structure: Any, leaves: list[Array]) -> Array:
+    G, mu, x, t = jax.tree.unflatten(structure, leaves)
+    return G.at_atoms(mu) if x is None else G.evaluate(mu, x, t)
+
+
+def push_through(maps: Sequence[AbstractInContextMap], mu: Any) -> Any:
+    """mu pushed through one map after the other, the first one first; tokens stay padded and on the device meanwhile.
+
+    What `push` looks at between two maps is looked at once, in the end: the next program need not wait for it.
+    """
+    one_by_one = lambda: functools.reduce(lambda nu, G: G.push(nu), maps, mu)  # noqa: E731
+    if needs_jax(mu):
+        return one_by_one()
+    moved = mu.padded()
+    for i, G in enumerate(maps):
+        if G.eager:
+            return one_by_one()
+        G.check_meets(moved, getattr(mu, "times", None))
+        if i == 0 and G.masks:
+            refuse_blind(mu, mu.times)
+        layer, moved = cast((G, moved), common_dtype(G, moved))
+        moved = moved.with_points(at_once(_run, layer, moved, None, None))
+    points = np.asarray(moved.points)[: mu.n]
+    if not np.isfinite(points).all():
+        # one of the maps refuses it, and says why
+        return one_by_one()
+    return moved if moved.n == mu.n else cast(mu, points.dtype).with_points(on_device(points))
 
 
 def _on_mesh(program: tuple[Any, ...], *spec: str) -> Array:

@@ -66,7 +66,7 @@ def top_singular(
     nothing = jnp.zeros((), start.dtype)
     first = jnp.eye(BASIS, dtype=start.dtype)[0]
     state = _State(
-        V=first[:, None] * _unit(start, nothing)[0],
+        V=jnp.zeros((BASIS + 1, start.shape[0]), start.dtype).at[0].set(_unit(start, nothing)[0]),
         U=jnp.zeros((BASIS, rows), start.dtype),
         B=jnp.zeros((BASIS, BASIS), start.dtype),
         filled=jnp.asarray(0),
@@ -81,33 +81,50 @@ def top_singular(
         # a residual that is not a number ends the iteration too
         return (state.residual > tol * state.value) & (state.steps < max_iterations)
 
-    state = jax.lax.while_loop(unfinished, lambda state: _extended(apply, transpose, state), state)
-    left, right = state.left @ state.U, state.right @ state.V
+    def filling(state: _State) -> Any:
+        return unfinished(state) & (state.filled < BASIS)
+
+    def filled(state: _State) -> _State:
+        return _restarted(jax.lax.while_loop(filling, lambda state: _extended(apply, transpose, state), state))
+
+    state = jax.lax.while_loop(unfinished, filled, state)
+    left, right = state.left @ state.U, state.right @ state.V[:BASIS]
     return SingularTriple(state.value, left, right, state.residual, state.residual <= tol * state.value, state.steps)
 
 
 def _extended(apply: Product, transpose: Product, state: _State) -> _State:
-    """One vector more in each basis, and a restart if they are full."""
+    """One vector more in each basis."""
     j = state.filled
     coefficients, u, alpha = _orthogonal(apply(state.V[j]), state.U)
-    U, B = state.U.at[j].set(u), state.B.at[:, j].set(coefficients.at[j].set(alpha))
+    B = state.B.at[:, j].set(coefficients.at[j].set(alpha))
     _, v, beta = _orthogonal(transpose(u), state.V)
     P, values, Qt = jnp.linalg.svd(B)
-    residual = beta * jnp.abs(P[j, 0])
-    # a rotation of the bases diagonalises B; what is not kept is forgotten
-    full, kept = j + 1 == BASIS, jnp.arange(BASIS) < KEPT
-    left, right = (jnp.where(full, kept[:, None] * Rt, jnp.eye(BASIS, dtype=B.dtype)) for Rt in (P.T, Qt))
-    filled = jnp.where(full, KEPT, j + 1)
     return _State(
-        V=(right @ state.V).at[filled].set(v),
-        U=left @ U,
-        B=jnp.where(full, jnp.diag(kept * values), B),
-        filled=filled,
+        V=state.V.at[j + 1].set(v),
+        U=state.U.at[j].set(u),
+        B=B,
+        filled=j + 1,
         value=values[0],
-        right=right @ Qt[0],
-        left=left @ P[:, 0],
-        residual=residual,
+        right=Qt[0],
+        left=P[:, 0],
+        residual=beta * jnp.abs(P[j, 0]),
         steps=state.steps + 1,
+    )
+
+
+def _restarted(state: _State) -> _State:
+    """A rotation of the bases diagonalises B; the best few singular vectors stay, and the one that was to come next."""
+    P, values, Qt = jnp.linalg.svd(state.B)
+    kept = jnp.arange(BASIS) < KEPT
+    first = jnp.eye(BASIS, dtype=state.B.dtype)[0]
+    V = jnp.zeros_like(state.V).at[:BASIS].set((kept[:, None] * Qt) @ state.V[:BASIS])
+    return state._replace(
+        V=V.at[KEPT].set(state.V[state.filled]),
+        U=(kept[:, None] * P.T) @ state.U,
+        B=jnp.diag(kept * values),
+        filled=jnp.full_like(state.filled, KEPT),
+        right=first,
+        left=first,
     )
 
 

