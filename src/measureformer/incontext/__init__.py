@@ -18,9 +18,9 @@ from measureformer.incontext._retrieval import train_reader as train_reader
 from measureformer.incontext._train import Trained as Trained
 from measureformer.incontext._train import Training as Training
 from measureformer.incontext._train import train as train
+from measureformer.incontext.blocks import Architecture as Architecture
 from measureformer.incontext.language import Corpus as Corpus
 from measureformer.incontext.language import LanguageModel as LanguageModel
-from measureformer.incontext.models import Architecture as Architecture
 from measureformer.incontext.models import InContextModel as InContextModel
 from measureformer.incontext.models import examples_measure as examples_measure
 from measureformer.incontext.models import sequence_measure as sequence_measure

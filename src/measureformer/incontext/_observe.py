@@ -10,15 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.incontext.models import (
-    Architecture,
-    Blocks,
-    InContextModel,
-    attention_weights,
-    causal_mask,
-    example_tokens,
-    sequence_tokens,
-)
+from measureformer.incontext.blocks import Architecture, Blocks, attention_weights, causal_mask
+from measureformer.incontext.models import InContextModel, example_tokens, sequence_tokens
 from measureformer.incontext.tasks import AbstractTask, Prompts
 from measureformer.numerics.arrays import host, namespace
 

@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from measureformer.incontext.bayes import Ginc
-from measureformer.incontext.models import Architecture, Blocks, as_layers, causal_mask, normed, through
+from measureformer.incontext.blocks import Architecture, Blocks, causal_mask, normed, through
+from measureformer.incontext.models import as_layers
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.causal import Causal
 from measureformer.maps.mlp import Linear

@@ -20,8 +20,9 @@ from jaxtyping import Array, Float
 from measureformer.errors import DtypeError, OptionError
 from measureformer.incontext._observe import Logits, structure
 from measureformer.incontext._train import METHODS, InContextLoss, Method, Training, direction
+from measureformer.incontext.blocks import Architecture, Blocks
 from measureformer.incontext.language import Corpus, CorpusLoss, LanguageModel
-from measureformer.incontext.models import Architecture, Blocks, InContextModel
+from measureformer.incontext.models import InContextModel
 from measureformer.incontext.tasks import AbstractTask
 from measureformer.numerics.arrays import positive_int, prng_key
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from measureformer.errors import MeasureformerError
 from measureformer.files import write_atomically
-from measureformer.incontext.models import Architecture, InContextModel
+from measureformer.incontext.blocks import Architecture
+from measureformer.incontext.models import InContextModel
 from measureformer.numerics.arrays import on_device
 from measureformer.training.folder import DO, damaged, read_json, read_tensors
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from measureformer.errors import DtypeError, OptionError, TextError
 from measureformer.incontext._train import Training, not_finite
+from measureformer.incontext.blocks import Architecture
 from measureformer.incontext.language import CorpusLoss, LanguageModel
-from measureformer.incontext.models import Architecture
 from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.random import two_keys
 from measureformer.text import saved

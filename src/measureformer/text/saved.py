@@ -11,8 +11,8 @@ import numpy as np
 
 from measureformer.errors import MeasureformerError, OptionError
 from measureformer.files import write_atomically
+from measureformer.incontext.blocks import EPS, Architecture, Blocks
 from measureformer.incontext.language import LanguageModel
-from measureformer.incontext.models import EPS, Architecture, Blocks
 from measureformer.numerics.arrays import on_device
 from measureformer.text.tokens import Tokenizer, from_json
 from measureformer.training.folder import DO, damaged, read_json, read_tensors

@@ -24,7 +24,7 @@ from measureformer.result import Check, Figure, Outcome, Series
 class Config:
     small: int = 50
     large: int = 200
-    trials: int = 30
+    trials: int = 16
     loads: int = 4
     low: float = 0.12
     high: float = 0.18

@@ -113,5 +113,5 @@ claim = Claim(
     control=_control,
     control_statement="A target that looks at each token alone: mixers do not help.",
     quick=Config(),
-    full=Config(n=5, dim=16, steps=3000, batch=1024),
+    full=Config(n=5, dim=12, steps=1000, batch=256),
 )
