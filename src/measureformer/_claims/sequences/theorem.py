@@ -19,6 +19,8 @@ from measureformer.universality._budget import ErrorBudget
 class Config:
     finest: int = 16
     points: int = 4000
+    ramp: int = 10
+    """Ramps have the width 2^−ramp: finer cells have more of them, and need narrower ones."""
 
 
 @lru_cache(maxsize=2)
@@ -26,7 +28,7 @@ def _budgets(config: Config) -> dict[int, ErrorBudget]:
     sizes = [D for D in (4, 8, 16, 32) if config.finest >= D]
     # |f(X) − f(Y)| ≤ (π + 1)|X − Y| in the largest entry
     return {
-        D: yun.compile(wave, d=1, n=2, delta=1 / D).error_budget(
+        D: yun.compile(wave, d=1, n=2, delta=1 / D, ramp=2.0**-config.ramp).error_budget(
             2, points=config.points, modulus=(math.pi + 1) / (2 * D)
         )
         for D in sizes
@@ -63,7 +65,7 @@ def _run(key: Any, config: Config) -> Outcome:
         tuple(series),
         yscale="log",
         xticks=tuple(f"1/{D}" for D in found),
-        caption="f_i(X) = sin(2πx_i)/2 + mean, n = 2 tokens in R¹, ramps of width 2⁻¹⁰.",
+        caption=f"f_i(X) = sin(2πx_i)/2 + mean, n = 2 tokens in R¹, ramps of width 2^−{config.ramp}.",
     )
     return _outcome(found, "clamped", figure)
 
@@ -87,5 +89,5 @@ claim = Claim(
     control=_control,
     control_statement="No clamp: tokens on a ramp keep their context id, which is larger than everything else.",
     quick=Config(),
-    full=Config(finest=32, points=20_000),
+    full=Config(finest=32, points=20_000, ramp=13),
 )
