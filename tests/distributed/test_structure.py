@@ -42,6 +42,8 @@ REFUSED = {
     "explicit ambient": "MeshError: got an ambient mesh whose axes 'tokens' are explicit",
     "NaN": "NotFiniteError: got q with 2 non-finite entries, the first at index (40, 0)",
     "overflow": "NotFiniteError: got logits that overflow float64",
+    # kills: all keys brought to one device without a word
+    "window": "OptionError: got a window with keys that are spread over devices",
     "blind": "NothingVisibleError: got query 0 at time 0.001",
     "zero vector": "ZeroVectorError: got the zero vector (query 0)",
 }

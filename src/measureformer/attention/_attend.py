@@ -107,6 +107,12 @@ def attend(
     if follow is not None and method == "auto" and is_traced(arrays):
         return Attended(*follow.attend(arrays[:4], arrays[4]))
     settings = _settings(method, arrays)
+    if window is not None and isinstance(settings, Sharded):
+        raise OptionError(
+            got="a window with keys that are spread over devices",
+            need="all keys in one place: near ones only need not travel",
+            do='Use method="streaming" or "grid" on one device.',
+        )
     if not is_traced(arrays):
         _check_values(*arrays)
         if method == "auto" and tol is not None and isinstance(settings, Streaming):
@@ -126,19 +132,12 @@ def attend(
 
 
 def _settings(method: Method, arrays: Any) -> Streaming | Sharded | Grid:
-    windows = arrays[4] is not None and arrays[4][0].ndim == 2
-    if windows and isinstance(method, Sharded):
-        raise OptionError(
-            got="a window with keys that are spread over devices",
-            need="all keys in one place: near ones only need not travel",
-            do='Use method="streaming" or "grid" on one device.',
-        )
     if isinstance(method, (Streaming, Sharded, Grid)):
         return method
     if method == "grid":
         return Grid()
     if method in ("auto", "streaming"):
-        return chosen(arrays) if method == "auto" and not windows else Streaming()
+        return chosen(arrays) if method == "auto" else Streaming()
     raise OptionError(
         got=f"method = {method!r}",
         need='"auto", "streaming", "grid", Streaming(…), Grid(plan=…) or Sharded(mesh=…)',

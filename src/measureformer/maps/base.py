@@ -265,7 +265,10 @@ def push_through(maps: Sequence[AbstractInContextMap], mu: Any) -> Any:
 
     What `push` looks at between two maps is looked at once, in the end: the next program need not wait for it.
     """
-    one_by_one = lambda: functools.reduce(lambda nu, G: G.push(nu), maps, mu)  # noqa: E731
+
+    def one_by_one() -> Any:
+        return functools.reduce(lambda nu, G: G.push(nu), maps, mu)
+
     if needs_jax(mu):
         return one_by_one()
     moved = mu.padded()

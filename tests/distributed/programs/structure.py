@@ -86,6 +86,8 @@ with jax.set_mesh(explicit):
     found["explicit ambient"] = refusal(lambda: jax.jit(lambda a: mf.attend(a, a, a).values)(other))
 found["NaN"] = refusal(lambda: mf.attend(pieces * jnp.where(jnp.arange(64)[:, None] == 40, jnp.nan, 1), other, other))
 found["overflow"] = refusal(lambda: mf.attend(1e200 * pieces, 1e200 * pieces, pieces))
+late = np.arange(64.0), np.arange(64.0)
+found["window"] = refusal(lambda: mf.attend(pieces, pieces, pieces, times=late, window=4))
 sigma = mf.shard(mf.SpaceTime.sequence(rng.normal(size=(30, 2))), mesh)
 found["blind"] = refusal(lambda: mf.Causal(G)(sigma, [0.0, 0.0], 0.001))
 spread = mf.shard(mf.Discrete.uniform(np.eye(2).repeat(20, 0) - 1), mesh)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from measureformer.lens.architectures.base import Anatomy, Architecture, Block, Half, Settings, register, text_measure
+from measureformer.lens.architectures.base import Anatomy, Architecture, Block, Settings, register, text_measure
 from measureformer.lens.architectures.bert import Names, Reader
 from measureformer.lens.checkpoint import Checkpoint
-from measureformer.maps import MLP, AbstractInContextMap, Linear, Positional, PositionTable
+from measureformer.maps import AbstractInContextMap, Linear, Positional, PositionTable
 
 NAMES = Names(
     layer="encoder.albert_layer_groups.{}.albert_layers.0.",
@@ -45,15 +45,7 @@ def read(checkpoint: Checkpoint) -> Anatomy:
         return wider @ reader.norm(f"{root}embeddings.LayerNorm") @ Positional(PositionTable(table))
 
     def block(i: int) -> Block:
-        prefix = root + NAMES.layer.format(i * groups // depth)
-        perceptron = MLP(
-            *reader.affine(prefix + NAMES.up), *reader.affine(prefix + NAMES.down, dim), activation=activation
-        )
-        return Block(
-            Half(reader.heads(prefix, NAMES, heads), after=reader.norm(prefix + NAMES.attention_norm)),
-            Half(perceptron, after=reader.norm(prefix + NAMES.norm)),
-            causal=False,
-        )
+        return reader.block(NAMES, i * groups // depth, heads, dim, activation)
 
     words = f"{root}embeddings.word_embeddings.weight"
     checkpoint.require(words, (vocabulary, small))

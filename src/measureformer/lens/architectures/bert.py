@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -99,6 +100,16 @@ class Reader:
         scale = 1 / math.sqrt(Q.shape[1])
         return AffineAttention(Q, K, V, columns_per_head(out, heads), biases=(*biases, out_bias), scale=scale)
 
+    def block(self, names: Names, number: int, heads: int, dim: int, activation: Any) -> Block:
+        """The layer that the checkpoint calls by this number."""
+        prefix = self.root + names.layer.format(number)
+        up, down = self.affine(prefix + names.up), self.affine(prefix + names.down, dim)
+        return Block(
+            Half(self.heads(prefix, names, heads), after=self.norm(prefix + names.attention_norm)),
+            Half(MLP(*up, *down, activation=activation), after=self.norm(prefix + names.norm)),
+            causal=False,
+        )
+
     def predictions(self, names: Names, activation: object, table: str) -> AbstractInContextMap:
         """Logits of masked tokens: a transformed token against the (shared) table of tokens."""
         decoder = f"{names.decoder}.weight"
@@ -136,15 +147,7 @@ def read(checkpoint: Checkpoint) -> Anatomy:
         return reader.norm(f"{root}embeddings.LayerNorm") @ Positional(PositionTable(table, offset=offset))
 
     def block(i: int) -> Block:
-        prefix = root + names.layer.format(i)
-        perceptron = MLP(
-            *reader.affine(prefix + names.up), *reader.affine(prefix + names.down, dim), activation=activation
-        )
-        return Block(
-            Half(reader.heads(prefix, names, heads), after=reader.norm(prefix + names.attention_norm)),
-            Half(perceptron, after=reader.norm(prefix + names.norm)),
-            causal=False,
-        )
+        return reader.block(names, i, heads, dim, activation)
 
     words = f"{root}embeddings.word_embeddings.weight"
     checkpoint.require(words, (vocabulary, dim))
