@@ -292,7 +292,9 @@ def castin25_stationary_rank(A: Any) -> int:
     A = _square(A, "A")
     if np.abs(A - A.T).max() > 1e-12 * np.abs(A).max():
         raise OptionError(
-            got="a matrix A that is not symmetric", need="A = Aᵀ", do="The bound is known for those only."
+            got="a matrix A that is not symmetric",
+            need="A = Aᵀ",
+            do="Pass A + Aᵀ: for V = I the covariance moves by Σ(A + Aᵀ)Σ, whatever A is.",
         )
     values = np.linalg.eigvalsh(A)
     zero = len(A) * np.finfo(np.float64).eps * np.abs(values).max()
