@@ -235,12 +235,7 @@ def _check(G: Any, gaussian: Any) -> None:
     G.check_meets(gaussian, None)
     if not isinstance(gaussian, Gaussian) or not G.affine_on(gaussian):
         raise no_closed_form(G, gaussian, "flow")
-    if G.out_dim(gaussian.dim) != gaussian.dim:
-        raise DimensionMismatchError(
-            got=f"a velocity from R^{gaussian.dim} to R^{G.out_dim(gaussian.dim)}",
-            need="a map of a space to itself",
-            do="Compose it with mf.Linear first.",
-        )
+    G.check_stays(gaussian)
 
 
 def castin25_covariance(A: Any, cov: Any, t: float) -> np.ndarray:
