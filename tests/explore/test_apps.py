@@ -266,15 +266,24 @@ def test_points_are_drawn_in_the_colours_of_the_atlas(tabs: Tabs, name: str) -> 
     assert (pixels.min(axis=1) > 240).mean() > 0.5
 
 
-# texts with less contrast than 4.5 to what is painted behind them: in a drawing, that is the shape before them
+# texts with less contrast than 4.5 to what is painted behind them: in a drawing, that is the last shape below them
 _FAINT = """() => {
     const parts = (color) => color.match(/[\\d.]+/g).map(Number);
     const luminance = (color) => parts(color).slice(0, 3).map((part) => part / 255)
         .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
         .reduce((sum, part, i) => sum + [0.2126, 0.7152, 0.0722][i] * part, 0);
+    const under = (text) => {
+        const box = text.getBoundingClientRect();
+        const [x, y] = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+        return [...text.ownerSVGElement.querySelectorAll("rect")].filter((shape) => {
+            const edge = shape.getBoundingClientRect();
+            const before = shape.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING;
+            return before && edge.left <= x && x <= edge.right && edge.top <= y && y <= edge.bottom;
+        }).pop();
+    };
     const behind = (element) => {
         for (let place = element; place; place = place.parentElement) {
-            const shape = place.matches("text") && [...place.parentElement.querySelectorAll("rect")].pop();
+            const shape = place.matches("text") && under(place);
             const color = shape ? getComputedStyle(shape).fill : getComputedStyle(place).backgroundColor;
             if ((parts(color)[3] ?? 1) > 0) return color;
         }
