@@ -22,6 +22,7 @@ SHAPES: dict[str, Case] = {
     "no coordinates": (lambda: mf.Discrete.uniform(np.ones((3, 0))), errors.ShapeError, r"points of shape \(3, 0\)"),
     "no atoms": (lambda: mf.Discrete.uniform(np.ones((0, 2))), errors.EmptyMeasureError, r"points of shape \(0, 2\)"),
     "no atoms in time": (lambda: mf.SpaceTime.sequence(np.ones((0, 2))), errors.EmptyMeasureError, r"\(0, 2\)"),
+    "no weights": (lambda: mf.Discrete(P), errors.ShapeError, "points without weights"),
     "empty list": (lambda: mf.Discrete.uniform([]), errors.ShapeError, r"points of shape \(0,\)"),
     "ragged points": (lambda: mf.Discrete.uniform([[1.0, 2.0], [3.0]]), errors.ShapeError, "points that is a ragged"),
     "ragged weights": (lambda: mf.Discrete.weighted(P, [[1.0], [1.0, 2.0]]), errors.ShapeError, "weights that is a"),
