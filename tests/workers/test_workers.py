@@ -76,7 +76,7 @@ def test_a_scheduler_that_does_not_answer_is_refused_soon(address: str, monkeypa
     start = time.monotonic()
     with pytest.raises(SchedulerError, match="scheduler"):
         mf.sweep(abs, [1], workers=mf.Workers(scheduler=address.format(port=_free_port())))
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 15
 
 
 class Cluster:
