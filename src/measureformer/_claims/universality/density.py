@@ -23,6 +23,8 @@ class Config:
     contexts: int = 400
     rounds: int = 4
     temperature: float = 0.5
+    sharpness: float = 8.0
+    """Logits of the target, |x − y|²/temperature on [−1, 1], differ by so much: no milder blocks are sharp enough."""
     share: float = 0.7
     """What the error may be of that with ten terms: a map with a jump stays at 1, or above."""
 
@@ -36,6 +38,7 @@ def _fitted(key: Any, config: Config, *, jump: bool) -> Fit:
         candidates=config.candidates,
         contexts=config.contexts,
         rounds=config.rounds,
+        sharpness=config.sharpness,
     )
     return fit(target, Box([-1.0], [1.0]), key, tol=1e-9, search=search)
 
