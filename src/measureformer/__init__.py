@@ -196,7 +196,9 @@ def __getattr__(name: str) -> Any:
     if name in _NAMESPACES:
         return importlib.import_module(f"measureformer.{name}")
     if name not in _HOME_OF:
-        raise AttributeError(f"module 'measureformer' has no attribute {name!r}; dir(measureformer) lists what it has")
+        # with the module and the name at hand, Python adds what else may have been meant
+        said = f"module 'measureformer' has no attribute {name!r}; dir(measureformer) lists what it has"
+        raise AttributeError(said, name=name, obj=sys.modules[__name__])
     return getattr(importlib.import_module(f"measureformer.{_HOME_OF[name]}"), name)
 
 

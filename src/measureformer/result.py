@@ -93,6 +93,7 @@ class Series:
         for name in ("x", "y", "y2"):
             # a result holds plain numbers only: arrays would be neither JSON nor comparable
             object.__setattr__(self, name, _numbers(getattr(self, name), self.label))
+        _require_one_of(self.style, Style, f"style of the series {self.label[:60]!r}")
         if len(self.x) != len(self.y) or len(self.y2) != (len(self.y) if self.style == "band" else 0):
             raise ResultFormatError(
                 got=f"{len(self.x)} x, {len(self.y)} y and {len(self.y2)} y2 in the series {self.label[:60]!r}",
@@ -131,6 +132,25 @@ class Figure:
     xticks: tuple[str, ...] = ()
     """Names of the positions 0, 1, 2, … on the x axis, for bars; empty for a numerical axis."""
     caption: str = ""
+
+    def __post_init__(self) -> None:
+        # one series, or a list of them, is what people write who make their first figure
+        given: Any = self.series
+        object.__setattr__(self, "series", tuple(given) if hasattr(given, "__iter__") else (given,))
+        if strange := [entry for entry in cast(tuple[Any, ...], self.series) if not isinstance(entry, Series)]:
+            raise ResultFormatError(
+                got=f"a {type(strange[0]).__name__} among the series of the figure {self.title[:60]!r}",
+                need="curves and clouds with a label",
+                do='Make them with mf.Series("label", x, y).',
+            )
+        _require_one_of(self.xscale, Scale, "xscale")
+        _require_one_of(self.yscale, Scale, "yscale")
+
+
+def _require_one_of(value: Any, choices: Any, what: str) -> None:
+    if value not in get_args(choices):
+        need = ", ".join(f'"{choice}"' for choice in get_args(choices))
+        raise ResultFormatError(got=f"{value!r} as the {what}", need=f"one of {need}", do="Leave it out for the first.")
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What is served: nothing of marimo but what a running app needs, and every app in a real browser, where it shows what
-it should, and answers to the mouse and to keys. All in one file, so that they share a server."""
+it should, and answers to the mouse and to keys; and the pages of an atlas. All in one file, so that they share a
+server and a browser."""
 
 from __future__ import annotations
 
@@ -18,9 +19,14 @@ import pytest
 from PIL import Image
 
 from browser import PATIENCE, Tabs
+from measureformer.atlas import Atlas
 from measureformer.explore.catalogue import catalogue
 from measureformer.lens.model import BOX
 from measureformer.report.language import PALETTE
+from measureformer.report.pages import chapter_page, overview_page
+from measureformer.report.view import View
+from measureformer.result import Check, Outcome
+from planting import a_result
 
 WAIT = 120_000
 """Milliseconds for an answer."""
@@ -258,6 +264,79 @@ def test_points_are_drawn_in_the_colours_of_the_atlas(tabs: Tabs, name: str) -> 
     color = [int(PALETTE[0][i : i + 2], 16) for i in (1, 3, 5)]
     assert (np.abs(pixels - color).max(axis=1) < 8).sum() > 100
     assert (pixels.min(axis=1) > 240).mean() > 0.5
+
+
+# texts with less contrast than 4.5 to what is painted behind them: in a drawing, that is the last shape below them
+_FAINT = """() => {
+    const parts = (color) => color.match(/[\\d.]+/g).map(Number);
+    const luminance = (color) => parts(color).slice(0, 3).map((part) => part / 255)
+        .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, part, i) => sum + [0.2126, 0.7152, 0.0722][i] * part, 0);
+    const under = (text) => {
+        const box = text.getBoundingClientRect();
+        const [x, y] = [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+        return [...text.ownerSVGElement.querySelectorAll("rect")].filter((shape) => {
+            const edge = shape.getBoundingClientRect();
+            const before = shape.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING;
+            return before && edge.left <= x && x <= edge.right && edge.top <= y && y <= edge.bottom;
+        }).pop();
+    };
+    const behind = (element) => {
+        for (let place = element; place; place = place.parentElement) {
+            const shape = place.matches("text") && under(place);
+            const color = shape ? getComputedStyle(shape).fill : getComputedStyle(place).backgroundColor;
+            if ((parts(color)[3] ?? 1) > 0) return color;
+        }
+    };
+    const faint = [];
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const element = walker.currentNode.parentElement;
+        if (!walker.currentNode.data.trim() || element.matches("title, script") || !element.checkVisibility()) continue;
+        const front = getComputedStyle(element)[element.matches("text") ? "fill" : "color"];
+        const [dark, light] = [front, behind(element)].map(luminance).sort((a, b) => a - b);
+        if ((light + 0.05) / (dark + 0.05) < 4.5) faint.push(element.outerHTML.slice(0, 120));
+    }
+    return faint;
+}"""
+
+
+def test_an_atlas_is_searched_with_keys_and_read_in_light_and_dark(tabs: Tabs, tmp_path: Path) -> None:
+    # kills: a script that the policy of the page forbids, hits that keys do not reach, a text that a theme forgets
+    violated = Outcome((Check("cosine", 2.0, high=1.0),))
+    other = a_result("furuya-2024-x", chapter="second", chapter_title="Second", title="Alignment", run=violated)
+    view = View(Atlas.of([a_result(run=Outcome(())), a_result("castin-2025-b"), other]))
+    (tmp_path / "index.html").write_text(overview_page(view), encoding="utf-8")
+    for i, part in enumerate(view.pages):
+        (tmp_path / part.file).write_text(chapter_page(view, i, {}), encoding="utf-8")
+    page, said = tabs.context.new_page(), list[str]()
+    page.on("console", lambda message: said.append(message.text))
+    page.emulate_media(color_scheme="dark")
+    page.goto((tmp_path / "index.html").as_uri())
+    darkness = "() => getComputedStyle(document.body).backgroundColor"
+    themes = {"Theme: as the system": "dark", "Theme: light": "light", "Theme: dark": "dark"}
+    for name, kind in themes.items():
+        switch = page.get_by_role("button", name=name)
+        assert page.evaluate(darkness) == {"dark": "rgb(18, 18, 17)", "light": "rgb(251, 251, 249)"}[kind]
+        assert page.evaluate(_FAINT) == []
+        switch.press("Enter")
+    page.get_by_role("button", name="Theme: as the system").press("Shift+Tab")
+    assert page.evaluate("() => document.activeElement.id") == "query"
+    page.keyboard.press("Tab")
+    page.keyboard.press("/")
+    page.keyboard.type("Violàted ALIGN")
+    assert page.locator("#found p").inner_text() == "1 claim"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/chapter-second.html#furuya-2024-x")
+    box = page.locator("#furuya-2024-x h3").bounding_box()
+    assert 0 < box["y"] < 900
+    assert page.evaluate(_FAINT) == []
+    page.reload()
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.innerText") == "Skip to the content"
+    assert said == []
+    page.close()
 
 
 def test_no_request_left_the_machine_and_nothing_went_wrong(tabs: Tabs) -> None:

@@ -17,23 +17,10 @@ from scipy.linalg import expm
 
 import measureformer as mf
 from compilations import count_compilations
+from flow_examples import DIM, cloud, head, largest
 from measureformer import errors
 
-DIM = 2
 SHARP = {"rtol": 1e-10, "atol": 1e-10}
-
-
-def head(seed: int = 0) -> mf.Attention:
-    return mf.Attention.random(jax.random.key(seed), DIM)
-
-
-def cloud(seed: int = 0, n: int = 7) -> mf.Discrete:
-    rng = np.random.default_rng(seed)
-    return mf.Discrete.weighted(rng.normal(size=(n, DIM)), rng.uniform(0.2, 1, n))
-
-
-def largest(difference: Any) -> float:
-    return float(np.abs(np.asarray(difference)).max())
 
 
 def brute_force(G: mf.Attention, mu: mf.Discrete, x: Any, t: float) -> np.ndarray:

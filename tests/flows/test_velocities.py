@@ -10,16 +10,13 @@ import numpy as np
 import pytest
 
 import measureformer as mf
+from flow_examples import largest
 from measureformer import errors
 from measureformer.flows import CuckerSmale, Interaction, SecondOrder, stability
 
 
 def gaussian_force(x: Any, y: Any) -> Any:
     return (y - x) * jnp.exp(-jnp.sum((x - y) ** 2)) + jnp.sin(x)
-
-
-def largest(difference: Any) -> float:
-    return float(np.abs(np.asarray(difference)).max())
 
 
 @pytest.mark.parametrize("n", [5, 700])

@@ -232,6 +232,10 @@ class TestOwnFigures:
         assert series.x == tuple(np.linspace(0, 1, 9).tolist())
         assert all(type(number) is float for number in (*series.x, *series.y))
 
+    def test_one_series_and_a_list_will_do(self) -> None:
+        (series,) = self.FIGURE.series
+        assert replace(self.FIGURE, series=series) == replace(self.FIGURE, series=[series]) == self.FIGURE  # type: ignore[arg-type]
+
     @pytest.mark.parametrize(("ending", "first"), [("svg", b"<?xml"), ("PDF", b"%PDF")])
     def test_the_ending_chooses_the_format(self, tmp_path: Path, ending: str, first: bytes) -> None:
         path = mf.save_figure(self.FIGURE, tmp_path / f"wave.{ending}")
@@ -244,4 +248,10 @@ class TestOwnFigures:
             mf.save_figure({"title": "wave"}, tmp_path / "wave.svg")  # type: ignore[arg-type]
         with pytest.raises(ResultFormatError, match="one axis"):
             Series("table", np.zeros((2, 2)), np.zeros(2))
+        with pytest.raises(ResultFormatError, match=r"got 'scatter' as the style.*points"):
+            Series("cloud", [0.0], [1.0], "scatter")  # type: ignore[arg-type]
+        with pytest.raises(ResultFormatError, match="got 'ln' as the yscale"):
+            replace(self.FIGURE, yscale="ln")  # type: ignore[arg-type]
+        with pytest.raises(ResultFormatError, match=r"got a float among the series.*mf\.Series"):
+            replace(self.FIGURE, series=(0.5,))  # type: ignore[arg-type]
         assert list(tmp_path.iterdir()) == []

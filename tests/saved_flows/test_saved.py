@@ -19,6 +19,7 @@ from scipy.linalg import expm
 
 import measureformer as mf
 from compilations import count_compilations
+from flow_examples import DIM, cloud, head, largest
 from launching import PATIENCE, environment
 from measureformer import errors, progress
 from measureformer.flows import _drive
@@ -27,21 +28,7 @@ from measureformer.flows._equal import EqualWalk
 from measureformer.flows._fingerprint import fingerprint
 from measureformer.flows._saved import Folder
 
-DIM = 2
 TIMES = [0.0, 0.3, 0.31, 0.8, 1.0]
-
-
-def head(seed: int = 0) -> mf.Attention:
-    return mf.Attention.random(jax.random.key(seed), DIM)
-
-
-def cloud(seed: int = 0, n: int = 7) -> mf.Discrete:
-    rng = np.random.default_rng(seed)
-    return mf.Discrete.weighted(rng.normal(size=(n, DIM)), rng.uniform(0.2, 1, n))
-
-
-def largest(difference: Any) -> float:
-    return float(np.abs(np.asarray(difference)).max())
 
 
 @pytest.fixture

@@ -109,9 +109,10 @@ def test_cells_are_a_partition(n: int) -> None:
 @pytest.mark.slow
 def test_many_atoms_in_the_plane() -> None:
     mu, nu = far(0, 20_000, 2)
-    start = time.perf_counter()
+    # of the processor: others may be using it as well
+    start = time.process_time()
     found = mf.wasserstein_bracket(mu, nu)
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
     assert float(found.upper) < 1.02 * float(found.lower)
     # the laws are Gaussian, and samples of this size are within a few percent of them
     law = mf.wasserstein(mf.Gaussian(mu.mean(), mu.covariance()), mf.Gaussian(nu.mean(), nu.covariance()))

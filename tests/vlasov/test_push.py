@@ -78,7 +78,7 @@ def test_maps_that_are_not_diffeomorphisms_are_refused() -> None:
         mf.flows.push_density(cubic(2.0), log, mu, [[0.2]])
     # where Newton's method finds one preimage of each point, the signs of the determinants tell
     with pytest.raises(errors.NotInvertibleError, match=r"sign -1 at the preimage of y\[1\]"):
-        refuse_folds(np.zeros((2, 1)), np.array([1.0, -1.0]))
+        refuse_folds(np.array([1.0, -1.0]))
     # the same cubic without a fold is accepted
     found = mf.flows.push_density(cubic(-1.0), log, mu, [[0.2], [10.0]])
     np.testing.assert_allclose(found.preimages[1], 2.0, atol=1e-9)

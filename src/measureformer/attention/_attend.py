@@ -215,17 +215,21 @@ def _check_shapes(q: Any, k: Any, v: Any) -> None:
             need="(…, m, k), (…, n, k), (…, n, c) with the same leading axes",
             do="Tokens are rows; put heads first.",
         )
-    if q.shape[-1] != k.shape[-1]:
-        raise DimensionMismatchError(
-            got=f"queries in R^{q.shape[-1]} and keys in R^{k.shape[-1]}",
-            need="one dimension",
-            do="Project both to the head dimension first.",
-        )
+    check_one_dimension(q, k)
     if k.shape[-2] != v.shape[-2] or min(q.shape[-2], k.shape[-2]) == 0:
         raise ShapeError(
             got=f"{q.shape[-2]} queries, {k.shape[-2]} keys and {v.shape[-2]} values",
             need="at least one query, at least one key, and one value per key",
             do="Check the second-to-last axes.",
+        )
+
+
+def check_one_dimension(q: Any, k: Any) -> None:
+    if q.shape[-1] != k.shape[-1]:
+        raise DimensionMismatchError(
+            got=f"queries in R^{q.shape[-1]} and keys in R^{k.shape[-1]}",
+            need="one dimension",
+            do="Project both to the head dimension first.",
         )
 
 

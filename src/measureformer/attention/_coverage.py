@@ -9,7 +9,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
-from measureformer.errors import DimensionMismatchError, NothingVisibleError, OptionError, ShapeError, ZeroMassError
+from measureformer.attention._attend import check_one_dimension
+from measureformer.errors import NothingVisibleError, OptionError, ShapeError, ZeroMassError
 from measureformer.numerics.arrays import finite, floats, host
 
 LOGITS = 1 << 21
@@ -53,12 +54,7 @@ def coverage(q: Any, k: Any, log_weights: Any = None, *, times: Any = None, shar
             need="(…, m, c) and (…, n, c) with the same leading axes, not empty",
             do="Tokens are rows; put heads first.",
         )
-    if q.shape[-1] != k.shape[-1]:
-        raise DimensionMismatchError(
-            got=f"queries in R^{q.shape[-1]} and keys in R^{k.shape[-1]}",
-            need="one dimension",
-            do="Project both to the head dimension first.",
-        )
+    check_one_dimension(q, k)
     if not 0 < share < 1:
         raise OptionError(got=f"share = {share}", need="a number between 0 and 1", do="The usual one is 0.9.")
     finite(q, "q")

@@ -100,6 +100,13 @@ def shown(*parts: Markup) -> str:
     return str(tag("div", *parts))
 
 
+def halves(left: Any, right: Any) -> Any:
+    """A widget and what belongs to it on the left, what follows from it on the right."""
+    import marimo
+
+    return marimo.hstack([left, right], widths=[1, 1], gap=1.5, align="start")
+
+
 def _written(value: Any) -> str:
     if isinstance(value, (list, tuple, np.ndarray)):
         return ", ".join(map(_written, value))

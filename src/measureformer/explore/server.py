@@ -18,7 +18,6 @@ from measureformer.errors import DependencyError, OptionError
 from measureformer.explore.catalogue import App, catalogue, find
 from measureformer.explore.page import index
 
-PORT = 2718
 HERE = ("127.0.0.1", "localhost", "::1")
 """Names of this machine that no other can reach."""
 

@@ -240,7 +240,7 @@ _compiled_density = eqx.filter_jit(with_log_density)
 
 
 def checked_layers(velocity: Any, mu: Any) -> Depthwise:
-    """The velocity as layers, refused unless they are alike and map the space of mu to itself."""
+    """The velocity as layers, refused unless they are alike and made for the space of mu."""
     maps = tuple(velocity) if isinstance(velocity, (list, tuple)) else (velocity,)
     for G in maps:
         if not isinstance(G, AbstractInContextMap):

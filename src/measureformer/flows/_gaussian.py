@@ -235,12 +235,7 @@ def _check(G: Any, gaussian: Any) -> None:
     G.check_meets(gaussian, None)
     if not isinstance(gaussian, Gaussian) or not G.affine_on(gaussian):
         raise no_closed_form(G, gaussian, "flow")
-    if G.out_dim(gaussian.dim) != gaussian.dim:
-        raise DimensionMismatchError(
-            got=f"a velocity from R^{gaussian.dim} to R^{G.out_dim(gaussian.dim)}",
-            need="a map of a space to itself",
-            do="Compose it with mf.Linear first.",
-        )
+    G.check_stays(gaussian)
 
 
 def castin25_covariance(A: Any, cov: Any, t: float) -> np.ndarray:
@@ -292,7 +287,9 @@ def castin25_stationary_rank(A: Any) -> int:
     A = _square(A, "A")
     if np.abs(A - A.T).max() > 1e-12 * np.abs(A).max():
         raise OptionError(
-            got="a matrix A that is not symmetric", need="A = Aᵀ", do="The bound is known for those only."
+            got="a matrix A that is not symmetric",
+            need="A = Aᵀ",
+            do="Pass A + Aᵀ: for V = I the covariance moves by Σ(A + Aᵀ)Σ, whatever A is.",
         )
     values = np.linalg.eigvalsh(A)
     zero = len(A) * np.finfo(np.float64).eps * np.abs(values).max()

@@ -13,7 +13,6 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import (
     BoxError,
-    DimensionMismatchError,
     DtypeError,
     NotFiniteError,
     OptionError,
@@ -194,12 +193,7 @@ def _check(velocity: Any, mu: Discrete) -> None:
         )
     concrete(velocity, "grid_flow")
     velocity.check_meets(mu, None)
-    if velocity.out_dim(mu.dim) != mu.dim:
-        raise DimensionMismatchError(
-            got=f"a velocity from R^{mu.dim} to R^{velocity.out_dim(mu.dim)}",
-            need="a map of a space to itself",
-            do="Compose it with mf.Linear first.",
-        )
+    velocity.check_stays(mu)
 
 
 class _State(NamedTuple):

@@ -77,7 +77,7 @@ def push_density(T: Any, log_density: Callable[[Any], Any], mu: Any, y: Any, *, 
         for part in at_once(_inverted, *program)
     )
     x, residuals, signs, logs = _chosen(np.asarray(y), tuple(found), max(tol, 1e3 * float(np.finfo(dtype).eps)))
-    refuse_folds(np.asarray(y), signs)
+    refuse_folds(signs)
     values = np.asarray(shaped(floats(log_density(on_device(x)), "log_density(x)"), "log_density(x)", "m"), dtype)
     return PushedDensity(*map(on_device, (values - logs, x, residuals)))
 
@@ -169,7 +169,7 @@ def _chosen(y: np.ndarray, found: tuple[np.ndarray, ...], tol: float) -> tuple[n
     return chosen, least, signs[best, rows], logs[best, rows]
 
 
-def refuse_folds(y: np.ndarray, signs: np.ndarray) -> None:
+def refuse_folds(signs: np.ndarray) -> None:
     if (signs == 0).any() or (signs != signs[0]).any():
         i = int((signs != signs[0]).argmax()) if (signs != 0).all() else int((signs == 0).argmax())
         raise NotInvertibleError(

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.attention import attend
-from measureformer.errors import DimensionMismatchError, DtypeError, NotFiniteError, OptionError
+from measureformer.errors import DtypeError, NotFiniteError, OptionError
 from measureformer.flows._plan import checked_times
 from measureformer.flows._solve import AbstractField, checked_tolerance, solve
 from measureformer.maps import Attention
@@ -134,12 +134,7 @@ def _check(G: Any, mu: Discrete, times: np.ndarray) -> None:
         )
     concrete((G, mu), "rescaled_flow")
     G.check_meets(mu, None)
-    if G.out_dim(mu.dim) != mu.dim:
-        raise DimensionMismatchError(
-            got=f"a head from R^{mu.dim} to R^{G.out_dim(mu.dim)}",
-            need="a map of a space to itself",
-            do="Change V or W.",
-        )
+    G.check_stays(mu)
     if times[0] != 0:
         raise OptionError(got=f"times that begin at {times[0]:g}", need="times[0] = 0", do="At 0 z and x are the same.")
 

@@ -59,12 +59,13 @@ def generate(
     return made[0] if count is None else made
 
 
-def _unit(rows: np.ndarray) -> np.ndarray:
+def unit(rows: np.ndarray) -> np.ndarray:
+    """Rows of norm 1."""
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
 def _random(rng: np.random.Generator, n: int, T: int, d: int) -> Problem:
-    X, z, v = (_unit(rng.normal(size=shape)) for shape in ((n, T, d), (n, d), (d,)))
+    X, z, v = (unit(rng.normal(size=shape)) for shape in ((n, T, d), (n, d), (d,)))
     return Problem(X, z, rng.choice([-1.0, 1.0], n), v)
 
 
@@ -84,7 +85,7 @@ def _prompt(rng: np.random.Generator, n: int, T: int, d: int) -> Problem:
 
 
 def _several(rng: np.random.Generator, n: int, T: int, d: int) -> Problem:
-    X, z = _unit(rng.normal(size=(n, T, d))), _unit(rng.normal(size=(n, d)))
+    X, z = unit(rng.normal(size=(n, T, d))), unit(rng.normal(size=(n, d)))
     V, y = rng.normal(size=(d, d)), rng.choice([-1.0, 1.0], n)
     # with labels +1 only the margins are convex functions, and best on single tokens
     while not (y < 0).any():

@@ -203,6 +203,15 @@ class AbstractInContextMap(eqx.Module):
                 do="Use mf.SpaceTime.sequence(tokens) or SpaceTime.uniform(points, times), and call G(sigma, x, t).",
             )
 
+    def check_stays(self, mu: AbstractMeasure) -> None:
+        """Refuse a map that is no velocity for tokens of mu: its values are not in their space."""
+        if self.out_dim(mu.dim) != mu.dim:
+            raise DimensionMismatchError(
+                got=f"a velocity from R^{mu.dim} to R^{self.out_dim(mu.dim)}",
+                need="a map of a space to itself",
+                do="Compose it with mf.Linear first.",
+            )
+
     def _at_edge(self, mu: AbstractMeasure, x: Any, t: Any) -> Any:
         """Pad in NumPy, run one compiled program, cut in NumPy. `x = None` stands for the atoms of mu.
 

@@ -55,10 +55,6 @@ class AbstractAtomic(AbstractMeasure):
         top = xp.where(top == -math.inf, 0, top).astype(entries.dtype)
         return on_device(top + xp.log(xp.sum(xp.exp(entries - top))))
 
-    @property
-    def mass(self) -> Float[Array, ""]:
-        return on_device(namespace(self).exp(self.log_mass))
-
     def probabilities(self) -> Float[Array, " n"]:
         """Weights divided by the mass."""
         return on_device(namespace(self).exp(host(self.log_weights) - host(self.log_mass)))

@@ -9,7 +9,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from measureformer.errors import NegativeWeightError
-from measureformer.numerics.arrays import default_float, floats, is_traced, namespace
+from measureformer.numerics.arrays import default_float, floats, is_traced, namespace, on_device
 
 
 class AbstractMeasure(eqx.Module):
@@ -33,9 +33,9 @@ class AbstractMeasure(eqx.Module):
         """Logarithm of the total mass."""
 
     @property
-    @abc.abstractmethod
     def mass(self) -> Float[Array, ""]:
         """Total mass |mu|."""
+        return on_device(namespace(self).exp(self.log_mass))
 
     @abc.abstractmethod
     def mean(self) -> Float[Array, " d"]:

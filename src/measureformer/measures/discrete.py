@@ -49,6 +49,15 @@ class Discrete(AbstractAtomic):
     points: Float[Array, "n d"]
     log_weights: Float[Array, " n"]
 
+    def __init__(self, points: Any, log_weights: Any = None) -> None:
+        if log_weights is None:
+            raise ShapeError(
+                got="points without weights",
+                need="a constructor that says how mass is spread",
+                do="Take mf.Discrete.uniform(points), or mf.Discrete.weighted(points, weights).",
+            )
+        self.points, self.log_weights = points, log_weights
+
     @staticmethod
     def uniform(points: Any) -> Discrete:
         """The probability measure with equal weights 1/n at the rows of `points`."""

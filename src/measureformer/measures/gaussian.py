@@ -23,7 +23,6 @@ from measureformer.numerics.arrays import (
     finite,
     floats,
     is_traced,
-    namespace,
     on_device,
     owned,
     positive_int,
@@ -129,10 +128,6 @@ class Gaussian(AbstractGaussianLike):
     @property
     def log_mass(self) -> Float[Array, ""]:
         return self.log_weight
-
-    @property
-    def mass(self) -> Float[Array, ""]:
-        return on_device(namespace(self).exp(self.log_mass))
 
     def mean(self) -> Float[Array, " d"]:
         return self.center

@@ -74,10 +74,6 @@ class GaussianMixture(AbstractGaussianLike):
     def log_mass(self) -> Float[Array, ""]:
         return self.components().log_mass
 
-    @property
-    def mass(self) -> Float[Array, ""]:
-        return self.components().mass
-
     def mean(self) -> Float[Array, " d"]:
         return self.components().mean()
 

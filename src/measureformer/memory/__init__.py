@@ -1,5 +1,6 @@
 """Associative memories: classical, dense and modern, whose update is attention."""
 
+from measureformer.memory._binary import BinaryCertificate as BinaryCertificate
 from measureformer.memory._capacity import BasinCurve as BasinCurve
 from measureformer.memory._capacity import CapacityCurve as CapacityCurve
 from measureformer.memory._capacity import basin_curve as basin_curve
@@ -14,7 +15,6 @@ from measureformer.memory._recall import recall as recall
 from measureformer.memory.base import AbstractMemory as AbstractMemory
 from measureformer.memory.base import Retrieval as Retrieval
 from measureformer.memory.base import Trace as Trace
-from measureformer.memory.classical import BinaryCertificate as BinaryCertificate
 from measureformer.memory.classical import Classical as Classical
 from measureformer.memory.dense import Dense as Dense
 from measureformer.memory.images import Images as Images

@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from measureformer.errors import OptionError
+from measureformer.memory._binary import changed_bits
 from measureformer.memory.base import AbstractMemory, iterate
-from measureformer.memory.classical import changed_bits, sweeper
+from measureformer.memory.classical import sweeper
 from measureformer.memory.interactions import AbstractInteraction, Polynomial
 from measureformer.memory.modern import Modern
 from measureformer.numerics.arrays import finite, floats, positive_int

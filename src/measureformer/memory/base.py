@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.errors import DimensionMismatchError, PatternError, ShapeError
-from measureformer.numerics.arrays import finite, floats, host, shaped
+from measureformer.errors import DimensionMismatchError, ShapeError
+from measureformer.numerics.arrays import finite, floats
 from measureformer.numerics.buckets import bucket
 
 
@@ -192,35 +192,3 @@ def rows_of(state: Any, dim: int, name: str) -> tuple[Any, bool]:
         )
     finite(rows, name)
     return (rows[None] if rows.ndim == 1 else rows), rows.ndim == 1
-
-
-def binary_patterns(patterns: Any) -> np.ndarray:
-    """(n, d) patterns of ±1 as int8, or a refusal."""
-    rows = np.asarray(host(shaped(floats(patterns, "patterns"), "patterns", "n d")))
-    if 0 in rows.shape:
-        raise PatternError(
-            got=f"patterns of shape {rows.shape}",
-            need="at least one pattern of at least one bit",
-            do="Pass an (n, d) array.",
-        )
-    _only(rows, "patterns", np.abs(rows) == 1, "entries that are −1 or 1")
-    return rows.astype(np.int8)
-
-
-def binary_states(state: Any, dim: int, name: str = "state") -> tuple[np.ndarray, bool]:
-    """States of ±1, and 0 for an unknown bit, as float64 (m, d), and whether a single one was given."""
-    rows, single = rows_of(state, dim, name)
-    rows = np.asarray(host(rows), np.float64)
-    _only(rows, name, np.isin(rows, (-1, 0, 1)), "entries that are −1, 1, or 0 for an unknown bit")
-    return rows, single
-
-
-def _only(rows: np.ndarray, name: str, good: np.ndarray, need: str) -> None:
-    if good.all():
-        return
-    i, j = (int(part) for part in np.argwhere(~good)[0])
-    raise PatternError(
-        got=f"{name} with the entry {rows[i, j]:g} in row {i}, column {j}",
-        need=need,
-        do="Take signs first, as np.where(x > 0, 1, -1); real numbers go into mf.memory.Modern.",
-    )

@@ -12,47 +12,26 @@ import numpy as np
 from jaxtyping import Array, Float, Int8
 
 from measureformer.errors import DtypeError, OptionError, ShapeError
-from measureformer.memory.base import (
-    AbstractMemory,
-    Retrieval,
+from measureformer.memory._binary import (
+    AbstractBinaryMemory,
+    BinaryCertificate,
+    Mode,
+    binary_certificate,
     binary_patterns,
     binary_states,
-    cut_walk,
-    iterate,
-    room,
-    trace_of,
+    changed_bits,
 )
-from measureformer.numerics.arrays import default_float, finite, floats, host, positive_int, prng_key
-from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.memory.base import Walk, iterate
+from measureformer.numerics.arrays import default_float, finite, floats, host
 
 Rule = Literal["hebb", "pseudo-inverse"]
-Mode = Literal["asynchronous", "synchronous"]
 LARGEST = 8192
 """Most bits: couplings are d × d numbers, half a gigabyte there."""
 EXACT = 2.0**53
 """Integers below it are exact in float64."""
 
 
-class BinaryCertificate(eqx.Module):
-    """What is certain about the answer of a binary memory, per query.
-
-    >>> import measureformer as mf
-    >>> found = mf.memory.Classical.store([[1, 1, 1, 1, -1]]).retrieve([1, 1, 1, -1, -1]).certificate
-    >>> int(found.nearest), int(found.errors), bool(found.fixed), float(found.margin)
-    (0, 0, True, 4.0)
-    """
-
-    nearest: np.ndarray
-    """The stored pattern that agrees with the answer in most bits."""
-    errors: np.ndarray
-    """Bits in which they differ."""
-    margin: np.ndarray
-    """min_l ξ_l·(field at l): how far the answer is from losing a bit. Negative for a state that is not fixed."""
-    fixed: np.ndarray
-    """Whether the answer is a fixed point; ties keep the sign, and so does what cannot be told from a tie."""
-
-
-class Classical(AbstractMemory):
+class Classical(AbstractBinaryMemory):
     """Couplings W = Σ_i x_i x_iᵀ of patterns x_i ∈ {−1, 1}^d; ξ_l ← sign((Wξ − b)_l), ties keep the sign.
 
     Statement   W symmetric with w_ll ≥ 0: E(ξ) = −½ ξᵀWξ + bᵀξ never rises in asynchronous updates, which end in a
@@ -112,14 +91,6 @@ class Classical(AbstractMemory):
         return Classical(patterns, W, b, rule == "hebb" and whole)
 
     @property
-    def n(self) -> int:
-        return self.patterns.shape[0]
-
-    @property
-    def dim(self) -> int:
-        return self.patterns.shape[1]
-
-    @property
     def slack(self) -> float:
         """Fields smaller than this cannot be told from a tie: 0 where the arithmetic is exact."""
         if self.exact:
@@ -143,52 +114,16 @@ class Classical(AbstractMemory):
         """All bits once: one after the other, in a random order if there is a `key`, or all at once."""
         return self.retrieve(state, mode=mode, key=key, steps=1).state
 
-    def retrieve(self, query: Any, *, mode: Mode = "asynchronous", key: Any = None, steps: int = 100) -> Retrieval:
-        """Updates of all bits until nothing changes, or until a two-cycle, or `steps` times.
-
-        A query may have unknown bits, 0, which stay so only while nothing speaks for either sign.
-        """
-        rows, single = binary_states(query, self.dim, "query")
-        steps = positive_int(steps, "steps")
-        key = None if key is None else prng_key(key)
-        m, size = len(rows), room(steps)
-        if mode not in ("asynchronous", "synchronous"):
-            raise OptionError(got=f"mode = {mode!r}", need='"asynchronous" or "synchronous"', do="Leave it out.")
+    def walked(self, start: Any, limit: Any, key: Any, *, synchronous: bool, size: int) -> tuple[Walk, Any]:
         network = self.couplings, self.bias, np.asarray(self.slack)
-        start, limit = pad_rows(rows, bucket(m)), np.asarray(steps)
-        walk, t = _walk(network, start, limit, key, mode == "synchronous", size)
-        walk = cut_walk(walk, t, m, single=single)
-        return Retrieval(walk.state, trace_of(walk), lambda: self.certificate(walk.state))
+        return _walk(network, start, limit, key, synchronous, size)
 
     def certificate(self, state: Any) -> BinaryCertificate:
-        """Which stored pattern a state is, and whether it is a fixed point."""
         rows, single = binary_states(state, self.dim)
         return binary_certificate(self.patterns, rows, rows * self.fields(rows), self.slack, single=single)
 
     def stable(self) -> np.ndarray:
-        """Which of the stored patterns are fixed points."""
         return self.certificate(self.patterns).fixed
-
-
-def binary_certificate(
-    patterns: np.ndarray, rows: np.ndarray, aligned: np.ndarray, slack: Any, *, single: bool
-) -> BinaryCertificate:
-    """The certificate of states in rows; `aligned` are ξ_l·(field at l)."""
-    margin = aligned.min(axis=1)
-    fixed = (margin >= -np.asarray(slack)) & (rows != 0).all(axis=1)
-    # in blocks: states × patterns may be many
-    size = max(1, 2**22 // len(patterns))
-    X = patterns.astype(np.float32)
-    found = [_closest(X, rows[i : i + size].astype(np.float32)) for i in range(0, len(rows), size)]
-    nearest, overlap = (np.concatenate(part) for part in zip(*found, strict=True))
-    errors = np.rint((rows.shape[1] - overlap) / 2).astype(int)
-    parts = nearest, errors, margin, fixed
-    return BinaryCertificate(*(np.asarray(part[0]) if single else part for part in parts))
-
-
-def _closest(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    overlaps = rows @ X.T
-    return overlaps.argmax(axis=1), overlaps.max(axis=1)
 
 
 def sweeper(W: Array, slack: Any) -> Callable[[Array, Array, Array], Array]:
@@ -223,7 +158,3 @@ def _walk(network: Any, start: Any, limit: Any, key: Any, synchronous: bool, siz
         return energies, sweep(state, fields, order)
 
     return iterate(step, changed_bits, start, limit, tol=0, size=size)
-
-
-def changed_bits(old: Array, new: Array) -> Array:
-    return jnp.sum(old != new, axis=1).astype(old.dtype)

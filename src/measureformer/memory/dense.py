@@ -14,20 +14,18 @@ from jaxtyping import Array, Int8
 
 from measureformer.attention import attend
 from measureformer.errors import DtypeError, OptionError
-from measureformer.memory.base import (
-    AbstractMemory,
-    Retrieval,
-    Walk,
+from measureformer.memory._binary import (
+    AbstractBinaryMemory,
+    BinaryCertificate,
+    Mode,
+    binary_certificate,
     binary_patterns,
     binary_states,
-    cut_walk,
-    iterate,
-    room,
-    trace_of,
+    changed_bits,
 )
-from measureformer.memory.classical import BinaryCertificate, Mode, binary_certificate, changed_bits
+from measureformer.memory.base import Walk, iterate
 from measureformer.memory.interactions import AbstractInteraction, Exponential, Polynomial, fields
-from measureformer.numerics.arrays import default_float, positive_int, prng_key
+from measureformer.numerics.arrays import default_float
 from measureformer.numerics.buckets import bucket, pad_rows
 
 OVERLAPS = 1 << 22
@@ -38,7 +36,7 @@ CHUNKS, WHOLE = 16, 1 << 24
 """Patterns are kept in one byte per bit; to be multiplied, they are turned to floats in chunks if they are many."""
 
 
-class Dense(AbstractMemory):
+class Dense(AbstractBinaryMemory):
     """E(ξ) = −Σ_i F(⟨x_i, ξ⟩); each bit takes the sign with the lower energy, ties keep it.
 
     Statement   E never rises in asynchronous updates. n independent uniform patterns are fixed points up to
@@ -80,14 +78,6 @@ class Dense(AbstractMemory):
                 do="Use mf.memory.Exponential(), which is computed with logarithms.",
             )
         return Dense(patterns, interaction)
-
-    @property
-    def n(self) -> int:
-        return self.patterns.shape[0]
-
-    @property
-    def dim(self) -> int:
-        return self.patterns.shape[1]
 
     def energy(self, state: Any) -> np.ndarray:
         """−Σ_i F(⟨x_i, ξ⟩), or −log Σ_i e^{⟨x_i, ξ⟩} for the exponential."""
@@ -148,28 +138,15 @@ class Dense(AbstractMemory):
             return new[0] if single else new
         return self.retrieve(state, mode=mode, key=key, steps=1).state
 
-    def retrieve(self, query: Any, *, mode: Mode = "asynchronous", key: Any = None, steps: int = 100) -> Retrieval:
-        """Updates of all bits until nothing changes, or until a two-cycle, or `steps` times.
-
-        A query may have unknown bits, 0, which stay so only while nothing speaks for either sign.
-        """
-        rows, single = binary_states(query, self.dim, "query")
-        steps = positive_int(steps, "steps")
-        key = None if key is None else prng_key(key)
-        if mode not in ("asynchronous", "synchronous"):
-            raise OptionError(got=f"mode = {mode!r}", need='"asynchronous" or "synchronous"', do="Leave it out.")
-        m, n = len(rows), bucket(self.n)
+    def walked(self, start: Any, limit: Any, key: Any, *, synchronous: bool, size: int) -> tuple[Walk, Any]:
+        n = bucket(self.n)
         mass = np.zeros(n)
         mass[: self.n] = 1
         slack = 0.0 if self.interaction.exact(self.n, self.dim) else 4 * (n + 8) * np.finfo(float).eps
         network = self.interaction, pad_rows(self.patterns, n), mass, np.asarray(slack)
-        start, limit = pad_rows(rows, bucket(m)), np.asarray(steps)
-        walk, t = _walk(network, start, limit, key, mode == "synchronous", room(steps))
-        walk = cut_walk(walk, t, m, single=single)
-        return Retrieval(walk.state, trace_of(walk), lambda: self.certificate(walk.state))
+        return _walk(network, start, limit, key, synchronous, size)
 
     def certificate(self, state: Any) -> BinaryCertificate:
-        """Which stored pattern a state is, and whether it is a fixed point."""
         rows, single = binary_states(state, self.dim)
         felt, error = self._felt(rows, self._precision(len(rows)))
         return binary_certificate(self.patterns, rows, rows * felt, error, single=single)

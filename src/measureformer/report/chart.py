@@ -134,29 +134,20 @@ def _mark(claim: Shown, x: float, y: float) -> Markup:
         "a",
         tag("title", words),
         tag("rect", x=f"{x:.1f}", y=f"{y:.1f}", width="18", height="18", rx="4", class_=f"mark {claim.css}"),
-        tag(
-            "text",
-            SIGNS[claim.css],
-            x=f"{x + 9:.1f}",
-            y=f"{y + 13:.1f}",
-            class_=f"sign {claim.css}",
-            text_anchor="middle",
-        ),
+        _sign(claim, x + 9, y + 13),
         href=claim.place,
         aria_label=words,
     )
 
 
+def _sign(claim: Shown, x: float, y: float) -> Markup:
+    css = f"sign {claim.css}"
+    return tag("text", SIGNS[claim.css], x=f"{x:.1f}", y=f"{y:.1f}", class_=css, text_anchor="middle")
+
+
 def _claim_box(claim: Shown, lines: Sequence[str], box: Box, inside: bool) -> Markup:
     text = [_text(line, box.x + 26, box.y + 19 + i * _LINE, "claim") for i, line in enumerate(lines)]
-    sign = tag(
-        "text",
-        SIGNS[claim.css],
-        x=f"{box.x + 14:.1f}",
-        y=f"{box.y + 19:.1f}",
-        class_=f"sign {claim.css}",
-        text_anchor="middle",
-    )
+    sign = _sign(claim, box.x + 14, box.y + 19)
     return tag(
         "a",
         tag("title", one_line(f"{claim.note.title}: {SAID[claim.kind]}")),

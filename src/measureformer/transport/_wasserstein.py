@@ -136,7 +136,7 @@ def _refuse_kind(measure: Any) -> None:
             do="Take atoms first: mu.discretize(n).",
         )
     raise DtypeError(
-        got=f"{str(measure)[:40]} of type {type(measure).__name__}",
+        got=f"an argument of type {type(measure).__name__}",
         need="a measure",
         do="Wrap points in mf.Discrete.uniform(points).",
     )

@@ -11,6 +11,7 @@ import numpy as np
 from measureformer._claims._random import generator
 from measureformer._claims.base import Claim
 from measureformer.implicit_bias import Problem, decompose, descend_all
+from measureformer.implicit_bias.generators import unit
 from measureformer.maps import MLP
 from measureformer.result import Check, Figure, Outcome, Series
 
@@ -24,16 +25,12 @@ class Config:
     d: int = 8
 
 
-def _unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-
 def _problems(rng: np.random.Generator, config: Config, kind: str) -> list[Problem]:
     """ "nonlinear": the head Σ relu(Vx) with labels 1. "classes": three classes, linear."""
     made = []
     for _ in range(config.problems):
-        X = _unit(rng.normal(size=(config.n, config.T, config.d)))
-        z = _unit(rng.normal(size=(config.n, config.d)))
+        X = unit(rng.normal(size=(config.n, config.T, config.d)))
+        z = unit(rng.normal(size=(config.n, config.d)))
         if kind == "nonlinear":
             V = rng.normal(size=(config.d, config.d))
             made.append(Problem(X, z, np.ones(config.n), MLP(V, None, np.ones((1, config.d)), None, activation="relu")))

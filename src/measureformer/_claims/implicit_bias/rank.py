@@ -10,6 +10,7 @@ import numpy as np
 from measureformer._claims._random import generator
 from measureformer._claims.base import Claim
 from measureformer.implicit_bias import Problem
+from measureformer.implicit_bias.generators import unit
 from measureformer.implicit_bias.svm import Norm
 from measureformer.result import Check, Figure, Outcome, Series
 
@@ -25,17 +26,13 @@ class Config:
     """The largest dimension."""
 
 
-def _unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-
 def _problem(rng: np.random.Generator, n: int, d: int, *, split: bool) -> Problem:
     """Random tokens; or the same pairs of tokens, each with a query of its own: n(T−1) examples of two tokens."""
-    X = _unit(rng.normal(size=(n, T, d)))
+    X = unit(rng.normal(size=(n, T, d)))
     if split:
         pairs = np.stack([np.broadcast_to(X[:, :1], (n, T - 1, d)), X[:, 1:]], axis=2).reshape(-1, 2, d)
-        return Problem(pairs, _unit(rng.normal(size=(len(pairs), d))), np.ones(len(pairs)), np.ones(d))
-    return Problem(X, _unit(rng.normal(size=(n, d))), np.ones(n), np.ones(d))
+        return Problem(pairs, unit(rng.normal(size=(len(pairs), d))), np.ones(len(pairs)), np.ones(d))
+    return Problem(X, unit(rng.normal(size=(n, d))), np.ones(n), np.ones(d))
 
 
 def _outcome(key: Any, config: Config, *, split: bool) -> Outcome:

@@ -49,7 +49,7 @@ def _measured(config: Config, *, scale: bool) -> list[tuple[int, int, int, int]]
     return rows
 
 
-def _outcome(rows: list[tuple[int, int, int, int]], config: Config, figure: Figure | None) -> Outcome:
+def _outcome(rows: list[tuple[int, int, int, int]], figure: Figure | None) -> Outcome:
     checks: list[Check] = []
     for (d, n, D), (_, collisions, failures, _) in zip(CASES, rows, strict=False):
         checks.append(Check(f"d = {d}, n = {n}, δ = 1/{D}: collisions", float(collisions), high=0.0))
@@ -70,11 +70,11 @@ def _run(key: Any, config: Config) -> Outcome:
         yscale="log",
         caption=f"{len(rows)} grids, every context; the largest numbers have {max(r[3] for r in rows)} bits.",
     )
-    return _outcome(rows, config, figure)
+    return _outcome(rows, figure)
 
 
 def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_measured(config, scale=False), config, None)
+    return _outcome(_measured(config, scale=False), None)
 
 
 claim = Claim(

@@ -35,12 +35,17 @@ def pushed(T: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Map:
     return f
 
 
+def residual_head(A: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Points and weights ↦ x + Γ(mu, x) for the softmax head with query–key matrix A and V = I, in NumPy."""
+    return lambda x, a: x + softmax(x @ A.T @ x.T, a) @ x
+
+
 def zoo(key: Any) -> dict[str, Animal]:
     """All of them, by name: the first half is representable."""
     A = np.array([[1.0, 0.4], [-0.3, 0.8]])
     sharp = HardmaxAttention.head(np.eye(1), np.eye(1), np.eye(1))
     return {
-        "attention": Animal(pushed(lambda x, a: x + softmax(x @ A.T @ x.T, a) @ x), PLANE, ()),
+        "attention": Animal(pushed(residual_head(A)), PLANE, ()),
         "transformer": Animal(Transformer.random(key, dim=2, depth=1, norm="rms").push, PLANE, ()),
         "flow": Animal(flowed(lambda x, a: 0.7 * softmax(x @ A.T @ x.T, a) @ x, 0.5), PLANE, ()),
         "Cucker–Smale": Animal(flowed(alignment, 1.0), PLANE, ()),

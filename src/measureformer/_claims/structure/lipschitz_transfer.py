@@ -10,7 +10,7 @@ import numpy as np
 
 from measureformer._claims._random import generator
 from measureformer._claims.base import Claim
-from measureformer._claims.structure._zoo import pushed, softmax
+from measureformer._claims.structure._zoo import pushed, residual_head
 from measureformer.result import Check, Figure, Outcome, Series
 from measureformer.structure import recover
 from measureformer.structure.black_box import Atoms, w1
@@ -25,13 +25,9 @@ class Config:
     bound: float = 2.0
 
 
-def _layer(x: np.ndarray, a: np.ndarray) -> np.ndarray:
-    return x + softmax(x @ A.T @ x.T, a) @ x
-
-
 def _pairs(key: Any, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """|D̄f_1 − D̄f_2|, ‖ψ_1 − ψ_2‖ on the image, W_1(μ_1, μ_2), |x_1 − x_2| for random pairs of triplets."""
-    rng, G = generator(key), recover(pushed(_layer))
+    rng, G = generator(key), recover(pushed(residual_head(A)))
     grid = np.stack(np.meshgrid(*[np.linspace(-2.0, 2.0, 15)] * 2), axis=-1).reshape(-1, 2)
     rows = []
     for k in range(config.pairs):

@@ -9,13 +9,14 @@ import numpy as np
 
 from measureformer._claims._random import generator
 from measureformer._claims.base import Claim
-from measureformer._claims.structure._zoo import pushed, softmax
+from measureformer._claims.structure._zoo import pushed, residual_head, softmax
 from measureformer.measures import Discrete
 from measureformer.result import Check, Figure, Outcome, Series
 from measureformer.structure import recover, regular_derivative
 from measureformer.structure.black_box import BlackBox
 
 A = np.array([[1.0, 0.4], [-0.3, 0.8]])
+LAYER = residual_head(A)
 
 
 @dataclass(frozen=True)
@@ -26,16 +27,12 @@ class Config:
     rounding: float = 1e-9
 
 
-def _layer(x: np.ndarray, a: np.ndarray) -> np.ndarray:
-    return x + softmax(x @ A.T @ x.T, a) @ x
-
-
 def _errors(key: Any, config: Config, *, shrink: bool) -> tuple[np.ndarray, np.ndarray, float, float]:
     """Widths; largest |error| at points aimed at atoms; error on the support by the recipe, and by reading weights."""
     rng = generator(key)
-    points, box = rng.uniform(-1, 1, (config.n, 2)), BlackBox(pushed(_layer))
+    points, box = rng.uniform(-1, 1, (config.n, 2)), BlackBox(pushed(LAYER))
     mu, weights = Discrete.uniform(points), np.full(config.n, 1 / config.n)
-    values = _layer(points, weights)
+    values = LAYER(points, weights)
     widths = 10.0 ** -np.arange(2, 2 + config.widths)
     directions = rng.normal(size=(config.aimed, 2))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)

@@ -218,7 +218,7 @@ def _boxes(framed: Framed, demand: Demand, tol: float) -> tuple[Keys | None, Fou
     one = cheapest(_widened(r, s, demand)[None], s[None], np.array([m]), np.array([n]), demand)
     direct = demand.costs.pair * m * n
     if demand.delta <= demand.argument:
-        raise _impossible(framed, demand, tol)
+        raise _impossible(demand, tol)
     shape = (tuple(map(int, one.cells[0])), tuple(map(int, one.nodes[0])))
     whole = Box(None, None, *shape) if one.seconds[0] <= direct else Box(None, None)
     single = Found(min(one.seconds[0], direct), [whole], np.ones((1, 0), bool), np.arange(m))
@@ -242,7 +242,7 @@ def _widened(r: np.ndarray, s: np.ndarray, demand: Demand) -> np.ndarray:
     return r * 2.0 ** (np.ceil(np.log2(product)) - np.log2(product))
 
 
-def _impossible(framed: Framed, demand: Demand, tol: float) -> ToleranceError:
+def _impossible(demand: Demand, tol: float) -> ToleranceError:
     least = tol + demand.argument - demand.delta
     return ToleranceError(
         got=f"tol = {tol:g}",
@@ -273,7 +273,7 @@ def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, to
         if np.isfinite(shape.seconds[0]) and work < best[0]:
             best = work, shape, trial.kind
     if best[1] is None or best[2] is None:
-        raise _impossible(framed, demand, tol)
+        raise _impossible(demand, tol)
     cells, nodes = (tuple(map(int, counted[0])) for counted in (best[1].cells, best[1].nodes))
     cuts = [Cut(np.zeros(dim), half, cells) for half in halves]
     matrices = [

@@ -94,14 +94,9 @@ def _(cells, compiling, degree, drawing, mo, of, points, way):
         ("mean error", net.mean_error),
         *net.size,
     ]
-    mo.hstack(
-        [
-            mo.vstack([points, mo.md(words), mo.Html(drawing.shown(drawing.table(rows)))]),
-            mo.Html(drawing.shown(drawing.picture(compiling.figure(net)), *more)),
-        ],
-        widths=[1, 1],
-        gap=1.5,
-        align="start",
+    drawing.halves(
+        mo.vstack([points, mo.md(words), mo.Html(drawing.shown(drawing.table(rows)))]),
+        mo.Html(drawing.shown(drawing.picture(compiling.figure(net)), *more)),
     )
     return
 

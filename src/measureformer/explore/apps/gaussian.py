@@ -78,12 +78,7 @@ def _(drawing, gaussian, kernel, matrices, mf, mo, np, points, ready, time):
     except mf.MeasureformerError as error:
         beside = drawing.shown(drawing.refusal(error))
     words = [(0, "one standard deviation at first"), (1, "at the end"), (5, "in between"), ("ink", "way of the mean")]
-    mo.hstack(
-        [mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]), mo.Html(beside)],
-        widths=[1, 1],
-        gap=1.5,
-        align="start",
-    )
+    drawing.halves(mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]), mo.Html(beside))
     return
 
 

@@ -67,16 +67,10 @@ def _(drawing, eta, incontext, layers, mo, penalty, points, ready, sharpness):
         rows.append(
             (name, f"{intercept:.3f} + {slope:.3f} x, error {incontext.error(examples, (intercept, slope)):.4f}")
         )
-    mo.hstack(
-        [
-            mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]),
-            mo.Html(
-                drawing.shown(drawing.table(rows), drawing.picture(incontext.figure(examples, eta.value, layers.value)))
-            ),
-        ],
-        widths=[1, 1],
-        gap=1.5,
-        align="start",
+    figure = drawing.picture(incontext.figure(examples, eta.value, layers.value))
+    drawing.halves(
+        mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]),
+        mo.Html(drawing.shown(drawing.table(rows), figure)),
     )
     return
 

@@ -71,7 +71,7 @@ def _(cloud, drawing, found, layer, lens, mo):
         cloud.curves = lens.curves(found, layer.value)
         words = drawing.table([("tokens", " · ".join(map(lens.visible, found.words)))])
         figures = (words, drawing.picture(lens.figure(found)), drawing.picture(lens.cosine_figure(found)))
-        shown = mo.hstack([cloud, mo.Html(drawing.shown(*figures))], widths=[1, 1], gap=1.5, align="start")
+        shown = drawing.halves(cloud, mo.Html(drawing.shown(*figures)))
     shown
     return
 

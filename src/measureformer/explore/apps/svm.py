@@ -73,12 +73,7 @@ def _(drawing, method, mo, points, ready, steps, svm):
         ]
         beside = drawing.shown(drawing.table(rows), drawing.picture(svm.figure(found)))
     words = [(5, "ways of the prompt"), ("ink", "direction of the SVM")]
-    mo.hstack(
-        [mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]), mo.Html(beside)],
-        widths=[1, 1],
-        gap=1.5,
-        align="start",
-    )
+    drawing.halves(mo.vstack([points, mo.Html(drawing.shown(drawing.key(words)))]), mo.Html(beside))
     return
 
 
