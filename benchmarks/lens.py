@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,11 @@ import measureformer as mf
 FAST = "--fast" in sys.argv
 ROUNDS = 3 if FAST else 7
 PEER = "transformers"
-MODELS: dict[str, tuple[str, dict[str, Any], int]] = {
+MODELS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     "MiniLM": (
         "bert",
         {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
-        64 if FAST else 256,
+        (64,) if FAST else (64, 256),
     ),
     "SmolLM2-135M": (
         "llama",
@@ -43,7 +44,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], int]] = {
             "rope_theta": 1e5,
             "tie_word_embeddings": True,
         },
-        64 if FAST else 512,
+        (64,) if FAST else (512,),
     ),
 }
 
@@ -54,28 +55,35 @@ def main() -> None:
 
     torch.manual_seed(0)
     rows, numbers = [], []
-    for name, (family, settings, tokens) in MODELS.items():
+    for name, (family, settings, lengths) in MODELS.items():
         config = transformers.AutoConfig.for_model(family, **settings)
         kind = transformers.AutoModelForMaskedLM if family == "bert" else transformers.AutoModelForCausalLM
         theirs = kind.from_config(config, attn_implementation="eager").eval()
-        ids = np.arange(tokens) * 7 % 1000 + 5
         with tempfile.TemporaryDirectory() as folder:
             theirs.save_pretrained(folder)
             ours = mf.lens.load(folder)
-            asked = torch.from_numpy(ids)[None]
-
-            def peer(theirs: Any = theirs, asked: Any = asked) -> None:
-                with torch.inference_mode():
-                    theirs(asked, output_hidden_states=True)
-
-            def lens(ours: Any = ours, ids: np.ndarray = ids) -> None:
-                ours.logits(ids).block_until_ready()
-
-            rows.append(row(f"{name}, {tokens} tokens", {"ours": lens, PEER: peer}, rounds=ROUNDS, **{PEER: 1.0}))
+            for tokens in lengths:
+                runs = {"ours": partial(_lens, ours, tokens), PEER: partial(_peer, theirs, tokens)}
+                rows.append(row(f"{name}, {tokens} tokens", runs, rounds=ROUNDS, **{PEER: 1.0}))
             weights = 4 * ours.checkpoint.size / 1e6
-            numbers.append(Number(f"{name}: peak memory of a trace", peak(folder, tokens), 2 * weights, "MB"))
+            numbers.append(Number(f"{name}: peak memory of a trace", peak(folder, lengths[-1]), 2 * weights, "MB"))
     numbers += [] if FAST else reports()
     write("lens-fast" if FAST else "lens", rows, numbers, machine({"ours": len(os.sched_getaffinity(0))}))
+
+
+def _ids(tokens: int) -> np.ndarray:
+    return np.arange(tokens) * 7 % 1000 + 5
+
+
+def _lens(model: Any, tokens: int) -> None:
+    model.logits(_ids(tokens)).block_until_ready()
+
+
+def _peer(model: Any, tokens: int) -> None:
+    import torch
+
+    with torch.inference_mode():
+        model(torch.from_numpy(_ids(tokens))[None], output_hidden_states=True)
 
 
 def peak(folder: str, tokens: int) -> float:
