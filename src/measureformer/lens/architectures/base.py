@@ -192,7 +192,7 @@ class Settings:
 
 
 def _gelu(x: Any) -> Any:
-    # jax.nn.gelu has erfc, which keeps digits in the tail that the reference does not have, and takes three times as long
+    # jax.nn.gelu has erfc, which keeps digits in the tail that the reference does not have, and is slower
     return 0.5 * x * (1.0 + jax.lax.erf(x * math.sqrt(0.5)))
 
 
