@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,8 +75,13 @@ def main() -> None:
                 rows.append(row(work, runs, rounds=ROUNDS, clock=time.process_time, **{PEER: 1.0}))
             weights = 4 * ours.checkpoint.size / 1e6
             numbers.append(Number(f"{name}: peak memory of a trace", peak(folder, lengths[-1]), 2 * weights, "MB"))
-    numbers += [] if FAST else reports()
-    write("lens-fast" if FAST else "lens", rows, numbers, machine({"ours": 1, PEER: torch.get_num_threads()}))
+    about = machine({"ours": 1, PEER: torch.get_num_threads()})
+    write("lens-fast" if FAST else "lens", rows, numbers, about)
+    if not FAST:
+        for number in reports():
+            # after each: the last one takes minutes
+            numbers.append(number)
+            write("lens", rows, numbers, about)
 
 
 def _ids(tokens: int) -> np.ndarray:
@@ -107,7 +113,7 @@ def peak(folder: str, tokens: int) -> float:
     return float(subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout)
 
 
-def reports() -> list[Number]:
+def reports() -> Iterator[Number]:
     """A trace and full reports on real weights, each in a process of its own, with all compilation."""
     data = Path(os.environ.get("MEASUREFORMER_LENS_DATA", "lens-data"))
     trace = "import sys, measureformer as mf\nmf.lens.load(sys.argv[1]).trace([i * 7 % 1000 + 5 for i in range(512)])"
@@ -118,16 +124,14 @@ def reports() -> list[Number]:
             ("smollm2", "trace of 512 tokens", ["-c", trace], 15.0),
             ("smollm2", "report on 512 tokens", [*report, "--tokens", "512", "--out", f"{out}/smollm2"], 600.0),
         )
-        found: list[Number] = []
         for name, what, command, limit in runs:
             if not (data / name / "done").is_file():
                 print(f"no weights of {name}: make lens-data", file=sys.stderr)
                 continue
             wall, processor = seconds([*command, str(data / name)])
-            found.append(Number(f"{name}: {what}", wall, limit, "s"))
+            yield Number(f"{name}: {what}", wall, limit, "s")
             # what others do on the machine meanwhile is not in it; two cores have two seconds in each second
-            found.append(Number(f"{name}: {what}, processor time of all cores", processor, 2 * limit, "s"))
-    return found
+            yield Number(f"{name}: {what}, processor time of all cores", processor, 2 * limit, "s")
 
 
 def seconds(command: list[str]) -> tuple[float, float]:
