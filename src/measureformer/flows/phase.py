@@ -18,6 +18,7 @@ import numpy as np
 from measureformer.errors import OptionError, SavedRunError
 from measureformer.files import write_atomically
 from measureformer.flows._plan import checked_times
+from measureformer.numerics import lapack
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key, scalar, shaped
 from measureformer.progress import bar
 from measureformer.workers import Workers
@@ -203,7 +204,7 @@ def _start(key: Any, n: int, dim: int) -> Any:
     """n tokens, independent and uniform on the sphere, in coordinates of a space that holds them: at most n of them."""
     X = jax.random.normal(key, (n, dim), jnp.float32)
     if dim > n:
-        X = jnp.linalg.qr(X.T, mode="r").T
+        X = lapack.qr(X.T)[1].T
     return X / jnp.linalg.norm(X, axis=1, keepdims=True)
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from measureformer.errors import OptionError, ShapeError
+from measureformer.numerics import lapack
 from measureformer.numerics.arrays import default_float, positive_int, prng_key
 
 Inputs = Callable[[Array, Float[Array, "n d"]], Float[Array, "n d"]]
@@ -169,7 +170,7 @@ class Dynamics(AbstractTask):
 
 def rotation(key: Any, dim: int, dtype: Any) -> Array:
     """A random orthogonal matrix, uniformly distributed."""
-    q, r = jnp.linalg.qr(jax.random.normal(key, (dim, dim), dtype))
+    q, r = lapack.qr(jax.random.normal(key, (dim, dim), dtype))
     return q * jnp.sign(jnp.diagonal(r))
 
 

@@ -28,6 +28,7 @@ from measureformer.incontext.task import Dynamics as Dynamics
 from measureformer.incontext.task import Prompts as Prompts
 from measureformer.incontext.task import Task as Task
 from measureformer.incontext.task import rotation
+from measureformer.numerics import lapack
 from measureformer.numerics.arrays import positive_int
 
 # --- functions -------------------------------------------------------------------------------------------------------
@@ -211,7 +212,7 @@ def _repeated(key: Any, x: Any) -> Any:
 
 def _orthogonal(key: Any, x: Any) -> Any:
     """After i examples, the part of x_i that is orthogonal to them, with the length of x_i; 0 when they span all."""
-    q, _ = jnp.linalg.qr(x.T)  # the first i columns span the first i rows
+    q, _ = lapack.qr(x.T)  # the first i columns span the first i rows
     rest = jnp.zeros_like(x)
     columns = q.T
     length = jnp.linalg.norm(x, axis=1, keepdims=True)

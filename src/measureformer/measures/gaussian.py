@@ -151,10 +151,12 @@ class Gaussian(AbstractGaussianLike):
             return a @ self.center + 0.5 * jnp.sum(a * moved, axis=1), self.center + moved
         system = jnp.eye(self.dim, dtype=self.cov.dtype) + self.cov @ H
         # (I+ΣH)^{-1} applied to Σ and to m: covariance and mean of what is left, for singular Σ and H too
-        left = jnp.linalg.solve(system, jnp.concatenate([self.cov, self.center[:, None]], axis=1))
+        factors = jax.scipy.linalg.lu_factor(system)
+        left = jax.scipy.linalg.lu_solve(factors, jnp.concatenate([self.cov, self.center[:, None]], axis=1))
         spread, shrunk = left[:, :-1], left[:, -1]
         moved = a @ spread.T
-        log_left = -0.5 * jnp.linalg.slogdet(system)[1] - 0.5 * (self.center @ H @ shrunk)
+        log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(factors[0]))))
+        log_left = -0.5 * (log_det + self.center @ H @ shrunk)
         return log_left + a @ shrunk + 0.5 * jnp.sum(a * moved, axis=1), shrunk + moved
 
     def push_affine(self, B: Any, b: Any) -> Gaussian:

@@ -23,6 +23,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from measureformer.numerics import lapack
+
 Product = Callable[[Array], Array]
 
 BASIS, KEPT = 16, 5
@@ -98,7 +100,7 @@ def _extended(apply: Product, transpose: Product, state: _State) -> _State:
     coefficients, u, alpha = _orthogonal(apply(state.V[j]), state.U)
     B = state.B.at[:, j].set(coefficients.at[j].set(alpha))
     _, v, beta = _orthogonal(transpose(u), state.V)
-    P, values, Qt = jnp.linalg.svd(B)
+    P, values, Qt = lapack.svd(B)
     return _State(
         V=state.V.at[j + 1].set(v),
         U=state.U.at[j].set(u),
@@ -114,7 +116,7 @@ def _extended(apply: Product, transpose: Product, state: _State) -> _State:
 
 def _restarted(state: _State) -> _State:
     """A rotation of the bases diagonalises B; the best few singular vectors stay, and the one that was to come next."""
-    P, values, Qt = jnp.linalg.svd(state.B)
+    P, values, Qt = lapack.svd(state.B)
     kept = jnp.arange(BASIS) < KEPT
     first = jnp.eye(BASIS, dtype=state.B.dtype)[0]
     V = jnp.zeros_like(state.V).at[:BASIS].set((kept[:, None] * Qt) @ state.V[:BASIS])

@@ -7,8 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from measureformer.numerics import lapack
 from measureformer.numerics.arrays import is_traced, namespace, on_device
 
 
@@ -22,7 +24,7 @@ def psd_root(matrix: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
 
 
 def _root(xp: ModuleType, matrix: Any) -> Any:
-    values, vectors = xp.linalg.eigh(matrix)
+    values, vectors = np.linalg.eigh(matrix) if xp is np else lapack.eigh(matrix)
     return _in_basis(vectors, xp.sqrt(xp.maximum(values, 0)))
 
 
@@ -34,7 +36,7 @@ def _traced_root(matrix: Array) -> Array:
 @_traced_root.defjvp
 def _psd_root_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (matrix,), (tangent,) = primals, tangents
-    values, vectors = jnp.linalg.eigh(matrix)
+    values, vectors = lapack.eigh(matrix)
     roots = jnp.sqrt(jnp.maximum(values, 0))
     sums = roots[..., :, None] + roots[..., None, :]
     back = vectors.swapaxes(-1, -2)

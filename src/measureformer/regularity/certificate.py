@@ -65,6 +65,7 @@ from measureformer.maps import (
 )
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import Prefixes
+from measureformer.numerics import lapack
 
 AFFORDABLE = 2**33
 """Multiplications that covariances may cost: a fraction of a second. Beyond, traces bound them from above."""
@@ -220,7 +221,7 @@ def _(G: Compose, mu: Any) -> Parts:
 def _(G: Heads, mu: Any) -> Parts:
     turning = isinstance(G, RotaryAttention)
     q, k, _ = G.project_at(mu, mu.points, mu.times) if turning else G.project(mu, mu.points)
-    frames, R = jnp.linalg.qr(G.W)
+    frames, R = lapack.qr(G.W)
     V = R @ G.V
     v = jnp.einsum("hed,nd->hne", V, mu.points)
     log_weights = mu.log_weights - mu.log_mass
@@ -334,4 +335,4 @@ def _norm(matrix: Array) -> Array:
 
 def _top(symmetric: Array) -> Array:
     """The largest eigenvalue of a symmetric matrix."""
-    return jnp.linalg.eigvalsh(symmetric)[-1]
+    return lapack.eigvalsh(symmetric)[-1]
