@@ -42,8 +42,8 @@ def _cloud(found: Diagnosis) -> str:
     parts: list[str] = []
     for name, words in (("cosine", "Two tokens have a mean cosine of"), ("rank", "The cloud has effective rank")):
         values, mixed = found.column(name), found.column(name, control=True)
-        shuffled = f", {mixed[-1]:.2g} if weights are shuffled" if len(mixed) else ""
-        ends = f"{values[0]:.2g} after the first layer and {values[-1]:.2g} after the last"
+        shuffled = f", {mixed[-1]:.3g} if weights are shuffled" if len(mixed) else ""
+        ends = f"{values[0]:.3g} after the first layer and {values[-1]:.3g} after the last"
         parts.append(f"{words} {ends}{shuffled}.")
     return " ".join(parts)
 
@@ -61,7 +61,7 @@ def _memories(found: Diagnosis) -> str:
 def _closure(found: Diagnosis) -> str:
     errors = found.column("closure")
     return (
-        f"The median head is {np.nanmedian(errors):.2g} away from its Gaussian closure: "
+        f"The median head is {np.nanmedian(errors):.3g} away from its Gaussian closure: "
         "0 if it saw no more than mean and covariance, 1 if these explained nothing."
     )
 
@@ -79,7 +79,7 @@ def _iterated(found: Diagnosis) -> str:
 
 
 def _range(values: np.ndarray) -> str:
-    low, high = f"{values.min():.2g}", f"{values.max():.2g}"
+    low, high = f"{values.min():.3g}", f"{values.max():.3g}"
     return low if low == high else f"{low} to {high}"
 
 
