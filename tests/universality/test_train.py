@@ -15,7 +15,7 @@ from measureformer.training import loop
 from measureformer.universality import Architecture, Search
 
 LINE = mf.Box([-1.0], [1.0])
-SMALL = Search(contexts=60, queries=3, atoms=6)
+SMALL = Search(contexts=240, queries=3, atoms=6)
 
 
 def trained(save: Any = None) -> mf.universality.Trained:

@@ -57,7 +57,9 @@ class Contexts(NamedTuple):
 
 
 def drawn(rng: np.random.Generator, domain: AbstractDomain, count: int, sizes: Sequence[int], queries: int) -> Contexts:
-    """Measures of these numbers of atoms in turns: spread out, or in clumps; with equal, or with random weights.
+    """Measures of these numbers of atoms in turns: spread out, in clumps, or at the boundary; with equal weights, with
+    random ones, or with very little mass on one side. Approximations are worst at the boundary; and a light part far
+    away is nothing for a continuous function, but much for a sharp block.
 
     Half of the queries are atoms, as in a push-forward; the others lie anywhere.
     """
@@ -72,15 +74,14 @@ def drawn(rng: np.random.Generator, domain: AbstractDomain, count: int, sizes: S
             centres = domain.draw(rng, int(rng.integers(1, 4)))
             width = rng.uniform(0.02, 0.5)
             own = domain.project(centres[rng.integers(len(centres), size=n)] + width * (own - domain.middle))
-        if rng.uniform() < 0.2:
-            # many atoms on the boundary, where approximations are worst
-            own = domain.project(domain.middle + 3 * (own - domain.middle))
+        if rng.uniform() < 0.3:
+            own = domain.project(domain.middle + rng.choice([1.5, 3.0, 20.0]) * (own - domain.middle))
         points[k, :n], points[k, n:] = own, own[0]
         weights = np.ones(n) if rng.uniform() < 0.5 else rng.dirichlet(np.full(n, rng.choice([1.0, 3.0])))
-        if rng.uniform() < 0.3:
-            # a light atom far away: nothing for a continuous function, much for a sharp block
-            weights[rng.integers(n)] *= 10 ** -rng.uniform(1, 4)
-        weights = np.maximum(weights, LIGHTEST)
+        if rng.uniform() < 0.4:
+            beyond = (own - own[rng.integers(n)]) @ rng.normal(size=domain.dim) >= 0
+            weights[beyond] *= 10 ** -rng.uniform(0, 4.5)
+        weights = np.maximum(weights / weights.sum(), LIGHTEST)
         log_weights[k, :n] = np.log(weights / weights.sum())
         anywhere, at = domain.draw(rng, queries), rng.integers(n, size=queries)
         if rng.uniform() < 0.2:

@@ -25,7 +25,7 @@ PLAYERS = 32
 """Measures that the adversary changes at the same time."""
 POOL, LESSONS = 5, 8
 """So many times more measures are looked at after the pursuit, and how often the worst ones are counted once more."""
-FIRST, LARGE = 30, 20.0
+FIRST, LARGE = 30, 1000.0
 """Terms that tell the size of the penalty, and the size of coefficients, in units of the target, that it expects."""
 CHECKPOINTS = (1, 3, 10, 30, 100, 300, 1000, 3000)
 
@@ -48,7 +48,7 @@ class Search:
     degree: int = 3
     blocks: int = 400
     candidates: int = 2000
-    sharpness: float = 8.0
+    sharpness: float = 4.0
     contexts: int = 2000
     queries: int = 2
     atoms: int = 24
@@ -264,7 +264,8 @@ def sizes_of(search: Search) -> tuple[list[int], list[int]]:
 def dictionary(rng: np.random.Generator, domain: AbstractDomain, search: Search) -> tuple[Factors, np.ndarray]:
     """Random blocks, with values of order 1 on the domain, and a table of random products of them.
 
-    The first blocks are the coordinates of x and of the mean, and the first monomials 1 and these.
+    The first blocks are the coordinates of x and of the mean, and the first monomials 1 and these. Half of the others
+    are functions of the measure alone: many targets are, and few products of many blocks would be so by chance.
     """
     dim, radius = domain.dim, domain.diameter / 2
     count = max(search.blocks, 2 * dim)
@@ -285,15 +286,13 @@ def dictionary(rng: np.random.Generator, domain: AbstractDomain, search: Search)
     products = np.full((search.candidates, search.degree), count)
     plain = min(2 * dim, search.candidates - 1)
     products[1 : plain + 1, 0] = np.arange(plain)
-    degrees = rng.integers(1, search.degree + 1, size=search.candidates)
+    everything, of_measure = np.arange(count), np.append(np.arange(dim, 2 * dim), rest[~depends])
+    # share and list of the coordinates, and the list that the other factors are from; smooth targets need coordinates
+    kinds = (0.25, of_measure[:dim], of_measure), (0.5, everything[: 2 * dim], everything)
     for row in range(plain + 1, search.candidates):
-        # coordinates of x and of the mean come up as often as all others together: smooth targets are made of them
-        own = np.where(
-            rng.uniform(size=degrees[row]) < 0.5,
-            rng.integers(2 * dim, size=degrees[row]),
-            rng.integers(count, size=degrees[row]),
-        )
-        products[row, : degrees[row]] = np.sort(own)
+        (share, coordinates, blocks), degree = kinds[rng.integers(2)], rng.integers(1, search.degree + 1)
+        simple = rng.uniform(size=degree) < share
+        products[row, :degree] = np.where(simple, rng.choice(coordinates, degree), rng.choice(blocks, degree))
     return factors, np.unique(np.sort(products, axis=1), axis=0)
 
 
