@@ -47,7 +47,9 @@ class Number:
     unit: str
 
 
-def interleaved(runs: Mapping[str, Callable[[], object]], *, rounds: int = 9) -> dict[str, list[float]]:
+def interleaved(
+    runs: Mapping[str, Callable[[], object]], *, rounds: int = 9, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
     """Seconds of every run in every round; all are warm, and take turns so that a busy moment hits all of them."""
     for run in runs.values():
         run()
@@ -56,16 +58,23 @@ def interleaved(runs: Mapping[str, Callable[[], object]], *, rounds: int = 9) ->
     for _ in range(rounds):
         for name, run in runs.items():
             time.sleep(0.2)  # the threads of the one before may still be spinning
-            start = time.perf_counter()
+            start = clock()
             run()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return seconds
 
 
-def row(work: str, runs: Mapping[str, Callable[[], object]], *, rounds: int = 9, **bars: float) -> Row:
+def row(
+    work: str,
+    runs: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int = 9,
+    clock: Callable[[], float] = time.perf_counter,
+    **bars: float,
+) -> Row:
     """Measure "ours" against the others among `runs`."""
     with CONSOLE.status(work):
-        seconds = interleaved(runs, rounds=rounds)
+        seconds = interleaved(runs, rounds=rounds, clock=clock)
     ours = seconds.pop("ours")
     ratios = {}
     for name, theirs in seconds.items():

@@ -205,6 +205,14 @@ def key(name: bytes) -> bytes:
         (gguf_bytes(tensors=1, rest=key(b"t") + struct.pack("<IQIQ", 1, 8, 0, 2**63)), "inside the file"),
         (gguf_bytes(tensors=1, rest=key(b"t") + struct.pack("<IQIQ", 1, 32, 999, 0)), "package gguf knows"),
         (gguf_bytes(tensors=1, rest=key(b"t") + struct.pack("<IQIQ", 1, 33, 8, 0)), "multiple of 32"),
+        (
+            gguf_bytes(
+                tensors=2,
+                rest=b"".join(key(name) + struct.pack("<IQIQ", 1, 8, 0, at) for name, at in ((b"t", 16), (b"u", 0)))
+                + bytes(128),
+            ),
+            "overlaps",
+        ),
     ],
 )
 def test_hostile_gguf_is_refused(tmp_path: Path, raw: bytes, words: str) -> None:

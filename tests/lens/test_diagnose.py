@@ -154,7 +154,11 @@ def test_a_tied_layer_is_iterated_beyond_its_depth() -> None:
     assert len(found.iterated) == 1 + 4 * found.depth
     np.testing.assert_allclose(found.iterated[1 : found.depth + 1], found.column("cosine"), atol=1e-5)
     assert "iterated" in figures(found)
-    assert any("iterated" in sentence for sentence in found.sentences())
+    said = " ".join(found.sentences())
+    assert "iterated" in said
+    assert f"Of {found.column('class').size} heads" in said
+    assert f"{(found.column('attraction') > 0).sum()} attract" in said
+    assert "stretches" not in said  # what was not measured is not told
     # the control is another model, and the spectrum that of the cloud
     assert np.abs(found.column("cosine") - found.column("cosine", control=True)).max() > 1e-3
     assert found.column("class", control=True).shape == found.column("class").shape
@@ -290,4 +294,4 @@ def test_lipschitz_constants_of_layers_and_heads_are_bracketed() -> None:
     # a share of the largest margin
     parts = found.column("separation")
     assert ((parts > 0) & (parts <= 1 + 1e-9)).all()
-    assert any("~ n^" in sentence for sentence in found.sentences())
+    assert any("changes like n^" in sentence for sentence in found.sentences())

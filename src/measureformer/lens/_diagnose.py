@@ -17,6 +17,7 @@ from measureformer import __version__
 from measureformer.errors import SavedRunError
 from measureformer.files import write_atomically
 from measureformer.lens._laws import iterated, laws
+from measureformer.lens._sentences import sentences
 from measureformer.lens._sweep import Exponent, Sweep, sweep
 from measureformer.lens.architectures import Table
 from measureformer.lens.columns import COLUMNS, Look
@@ -84,20 +85,8 @@ class Diagnosis:
         return {int(i): Exponent(*(_number(v) for v in fit.values())) for i, fit in self.sweep[of].items()}
 
     def sentences(self) -> list[str]:
-        """What is known of the model as a whole."""
-        said: list[str] = []
-        if self.parity is not None:
-            said.append(f"Hidden states are those of transformers up to {self.parity:.1e}.")
-        for i, fit in self.exponents().items():
-            interval = f"95 % [{fit.low:.2f}, {fit.high:.2f}]"
-            said.append(f"Attention of layer {i + 1}: local constant ~ n^{fit.exponent:.2f}, {interval}.")
-        if self.laws:
-            changes = ", ".join(f"{name} {value:.1e}" for name, value in self.laws.items())
-            said.append(f"The answer changes with the context {changes}, relative: 0 for a map on measures.")
-        if self.iterated:
-            ends = f"{self.iterated[self.depth]:.2f} after {self.depth} layers, {self.iterated[-1]:.2f} after"
-            said.append(f"Its one layer, iterated: mean cosine of two tokens {ends} {len(self.iterated) - 1}.")
-        return said
+        """What was found, in a few sentences."""
+        return sentences(self)
 
     def to_json(self) -> str:
         body = {"schema": SCHEMA, "columns": {c.name: c.about for c in COLUMNS.values()}, **asdict(self)}

@@ -130,6 +130,11 @@ def open_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Packed]]:
         if name in packed:
             raise damaged(path, f"two tensors called {name[:60]!r}", "one of each name")
         packed[name] = _packed(path, data, start, (name, shape, kind, offset))
+    end = 0
+    for name, _, _, offset in sorted(found, key=lambda entry: entry[3]):
+        if offset < end:
+            raise damaged(path, f"tensor {name[:60]!r}, which overlaps the one before", "tensors one after the other")
+        end = offset + packed[name].data.nbytes
     return metadata, packed
 
 

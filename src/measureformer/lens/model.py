@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -18,6 +18,9 @@ from measureformer.lens.trace import Step, Trace
 from measureformer.maps import AbstractInContextMap
 from measureformer.maps.base import push_through
 from measureformer.measures import Discrete, SpaceTime
+from measureformer.numerics.arrays import cast, common_dtype
+
+Kept = TypeVar("Kept")
 
 BOX = Path(__file__).parent / "box"
 """The model that comes with the package."""
@@ -110,8 +113,8 @@ class Model:
                     need="a table",
                     do="Pass mf.lens.Table(X, y, queries).",
                 )
-            return self._end("entry").push(self.anatomy.tokens(text))
-        measure = self._end("entry").push(self.anatomy.tokens(self.tokens(text)))
+            return push_through([self._end("entry")], self.anatomy.tokens(text))
+        measure = push_through([self._end("entry")], self.anatomy.tokens(self.tokens(text)))
         return measure if self.anatomy.causal else measure.space()
 
     def steps(self, text: Any) -> Iterator[Step]:
@@ -145,7 +148,7 @@ class Model:
     def _end(self, name: Literal["entry", "exit", "head"]) -> AbstractInContextMap:
         """What comes before the first layer, or after the last."""
         if name not in self._ends:
-            self._ends[name] = getattr(self.anatomy, name)()
+            self._ends[name] = _ready(getattr(self.anatomy, name)())
         return self._ends[name]
 
     def shuffled(self, seed: int = 0) -> Model:
@@ -159,6 +162,7 @@ class Layers(Sequence[AbstractInContextMap]):
     def __init__(self, anatomy: Anatomy, *, keep: bool) -> None:
         self._anatomy, self._keep = anatomy, keep
         self._blocks: dict[int, Block] = {}
+        self._maps: dict[int, AbstractInContextMap] = {}
 
     def __len__(self) -> int:
         return self._anatomy.depth
@@ -167,13 +171,20 @@ class Layers(Sequence[AbstractInContextMap]):
         """Layer i in its parts: normalisations, heads, perceptron."""
         if not -len(self) <= i < len(self):
             raise OptionError(got=f"layer {i}", need=f"0 to {len(self) - 1}", do="Layers are counted from 0.")
+        return self._kept(self._blocks, i, self._anatomy.block)
+
+    def map(self, i: int) -> AbstractInContextMap:
+        """Layer i as one map."""
+        return self._kept(self._maps, i, lambda i: _ready(self.block(i).map))
+
+    def _kept(self, kept: dict[int, Kept], i: int, make: Callable[[int], Kept]) -> Kept:
         i = 0 if self._anatomy.tied else i % len(self)
-        if i in self._blocks:
-            return self._blocks[i]
-        block = self._anatomy.block(i)
+        if i in kept:
+            return kept[i]
+        made = make(i)
         if self._keep or self._anatomy.tied:
-            self._blocks[i] = block
-        return block
+            kept[i] = made
+        return made
 
     @overload
     def __getitem__(self, index: int) -> AbstractInContextMap: ...
@@ -181,10 +192,15 @@ class Layers(Sequence[AbstractInContextMap]):
     def __getitem__(self, index: slice) -> Sequence[AbstractInContextMap]: ...
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [self.block(i).map for i in range(*index.indices(len(self)))]
+            return [self.map(i) for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(f"layer {index} of {len(self)}")  # what ends a loop over a sequence
-        return self.block(index).map
+        return self.map(index)
+
+
+def _ready(G: AbstractInContextMap) -> AbstractInContextMap:
+    """The map with all of its numbers in the precision of its weights: otherwise each call would convert them again."""
+    return cast(G, common_dtype(G))
 
 
 class _Shuffled(Checkpoint):

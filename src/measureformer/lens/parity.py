@@ -8,29 +8,41 @@ from typing import Any, cast
 
 import numpy as np
 
+from measureformer.lens.checkpoint import Checkpoint
 from measureformer.lens.model import Model
 
 
 def deviation(model: Model, tokens: np.ndarray) -> float | None:
     """The largest difference between the hidden states of the lens and of `transformers`, relative to their size.
 
-    None if `transformers` and torch are not installed, or the model is no folder in their layout. Nothing is fetched.
+    None if `transformers` and torch are not installed, or cannot open the model. Nothing is fetched.
     """
-    folder = model.checkpoint.folder
     packages = ("torch", "transformers")
-    if folder is None or any(importlib.util.find_spec(name) is None for name in packages):
-        return None
-    if not (folder / "config.json").is_file() or not (folder / "model.safetensors").is_file():
+    # a checkpoint of another class, such as the shuffled one, is not what lies in the folder
+    stored = type(model.checkpoint) is Checkpoint and model.checkpoint.folder is not None
+    if not stored or any(importlib.util.find_spec(name) is None for name in packages):
         return None
     torch, transformers = (cast(Any, importlib.import_module(name)) for name in packages)
-    settings = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
-    reference = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager", **settings).float().eval()
+    reference = _opened(transformers, model.checkpoint)
+    if reference is None:
+        return None
     with torch.inference_mode():
-        states = reference(torch.from_numpy(tokens)[None], output_hidden_states=True).hidden_states
+        states = reference.float().eval()(torch.from_numpy(tokens)[None], output_hidden_states=True).hidden_states
     trace = model.trace(tokens)
     ours = [*trace.measures[:-1], trace.exit()]
     pairs = zip(ours, states, strict=True)
     return max(_apart(np.asarray(mu.points, np.float64), state[0].numpy()) for mu, state in pairs)
+
+
+def _opened(transformers: Any, checkpoint: Checkpoint) -> Any:
+    """The model as the reference opens it; None if it does not know it."""
+    settings: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
+    if checkpoint.source.endswith(".gguf"):
+        settings["gguf_file"] = checkpoint.source
+    try:
+        return transformers.AutoModel.from_pretrained(checkpoint.folder, attn_implementation="eager", **settings)
+    except Exception:  # whatever it raises for what it does not know: then there is no reference, and nothing to print
+        return None
 
 
 def _apart(ours: np.ndarray, theirs: np.ndarray) -> float:

@@ -13,7 +13,7 @@ from measureformer.attention import attend
 from measureformer.errors import DimensionMismatchError, ShapeError
 from measureformer.maps.base import no_closed_form
 from measureformer.maps.heads import AbstractHeads, mask_times
-from measureformer.measures import AbstractAtomic, AbstractGaussianLike, Gaussian
+from measureformer.measures import AbstractAtomic, AbstractGaussianLike, Gaussian, Prefixes
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, shaped
 
 
@@ -43,8 +43,21 @@ class AbstractAffineHeads(AbstractHeads):
         self.q_bias, self.k_bias, self.v_bias, self.bias = cast(filled, dtype)
 
     def project(self, mu: AbstractAtomic, x: Array) -> tuple[Array, Array, Array]:
-        q, k, v = super().project(mu, x)
-        return q + self.scale * self.q_bias[:, None], k + self.k_bias[:, None], v + self.v_bias[:, None]
+        k, v = (_projected(M, b, mu.points) for M, b in ((self.K, self.k_bias), (self.V, self.v_bias)))
+        return self.scale * _projected(self.Q, self.q_bias, x), k, v
+
+    def merged(self, values: Float[Array, "h m e"]) -> Float[Array, "m o"]:
+        """Σ_h W_h v_h + bias."""
+        h, m, e = values.shape
+        # in this order of the axes no copy of the values has to be turned, and the product is one of two matrices
+        return values.transpose(1, 0, 2).reshape(m, h * e) @ self.W.transpose(0, 2, 1).reshape(h * e, -1) + self.bias
+
+
+def _projected(matrix: Float[Array, "h k d"], bias: Float[Array, "h k"], x: Float[Array, "m d"]) -> Array:
+    """M_h x + b_h of all heads, (h, m, k), by one product: trained models have many small heads."""
+    h, k, d = matrix.shape
+    rows = x @ matrix.reshape(h * k, d).T + bias.reshape(h * k)
+    return rows.reshape(-1, h, k).transpose(1, 0, 2)
 
 
 def _bias(value: Any, shape: tuple[int, ...], name: str) -> Array:
@@ -95,7 +108,9 @@ class AffineAttention(AbstractAffineHeads):
         return jax.vmap(one)(self.A, self.K, self.q_bias, self.V, self.v_bias)
 
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
-        return super().evaluate(mu, x, t) + self.bias
+        if isinstance(mu, AbstractGaussianLike):
+            return self.merged(self.on_gaussian(mu, x))
+        return self.merged(self.on_atoms(mu, x, t if isinstance(mu, Prefixes) else None))
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return isinstance(mu, Gaussian)
@@ -166,4 +181,4 @@ class RotaryAttention(AbstractAffineHeads):
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
         if isinstance(mu, AbstractGaussianLike):
             raise no_closed_form(self, mu)
-        return jnp.einsum("hme,hoe->mo", self.on_atoms(mu, x, t), self.W) + self.bias
+        return self.merged(self.on_atoms(mu, x, t))

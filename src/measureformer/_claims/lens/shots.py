@@ -1,4 +1,14 @@
-"""A small language model retrieves labels that it knows, and does not learn new ones from its context."""
+"""A small language model retrieves labels that it knows, and does not learn new ones from its context.
+
+Protocol, fixed before the seeds below were drawn for the first time: nine examples in a prompt; 96 prompts whose words
+and their order come from the seed; each prompt once with true and once with renamed labels; right is whoever gives the
+right label the largest logit of the six. It holds if the share of right answers with true labels, minus that with
+renamed ones, is above zero by four standard errors of the paired difference. Shuffled labels, fewer examples and the
+sums are drawn and not judged.
+
+Run once on two seeds that nobody had used, 20271 and 40517: 0.43 of the answers are right with true and 0.13 with
+renamed labels, and 0.38 and 0.09; the lead is 0.30 and 0.28, four standard errors are 0.23 and 0.19.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +39,7 @@ KINDS = ("true", "shuffled", "renamed")
 @dataclass(frozen=True)
 class Config:
     trials: int = 48
-    most: int = 12
+    most: int = 9
     """Shots in the longest prompt."""
     sizes: int = 1
     """Numbers of shots: most, most/2, …"""
@@ -72,7 +82,9 @@ def _right(seed: int, task: Task, kind: str, shots: int, trials: int) -> tuple[b
     for _ in range(trials):
         *shown, asked = (str(question) for question in rng.permutation(list(answers))[: shots + 1])
         said = [labels[answers[question]] for question in shown]
-        order = rng.permutation(shots) if kind == "shuffled" else np.arange(shots)
+        # drawn for every kind, so that all of them are asked the same
+        mixed = rng.permutation(shots)
+        order = mixed if kind == "shuffled" else np.arange(shots)
         prompt = "".join(f"{question}{said[i]}\n" for question, i in zip(shown, order, strict=True)) + asked
         logits = np.asarray(reader.logits(prompt, last=True))[0]
         found.append(max(first, key=lambda old: logits[first[old]]) == answers[asked])
@@ -124,19 +136,19 @@ claim = Claim(
     name="min-2022-retrieval-not-learning",
     title="A small language model retrieves, and does not learn",
     statement=(
-        "Prompted with twelve examples 'word: colour', SmolLM2-135M says the colour of another word more often if "
+        "Prompted with nine examples 'word: colour', SmolLM2-135M says the colour of another word more often if "
         "colours have their own names than if each is consistently called by another one."
     ),
     hypotheses=(
         "one trained model; six colours with four words each",
         "the same with 'a?b=c', where ? hides a sum of two numbers from 1 to 4, is drawn in the full preset and not "
-        "judged: on 30 prompts true labels led by 0.20, with a standard error of 0.09",
+        "judged",
     ),
     reference="min2022",
     run=_run,
     control=_control,
     control_statement="The two kinds of labels exchanged: renamed ones are predicted better.",
     quick=Config(),
-    full=Config(trials=120, sizes=4, tasks=2),
+    full=Config(trials=96, sizes=3, tasks=2),
     needs=needs("smollm2"),
 )
