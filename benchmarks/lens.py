@@ -102,9 +102,11 @@ def _peer(model: Any, tokens: int) -> None:
 def peak(folder: str, tokens: int) -> float:
     """Megabytes that a process of its own needs to load a model and to trace a text, above those of JAX alone."""
     program = (
-        "import resource, sys, measureformer as mf\n"
+        "import pathlib, sys, measureformer as mf\n"
         "mf.attend([[0.0]], [[0.0]], [[0.0]])\n"
-        "used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3\n"
+        # what getrusage says of a process includes its parent's memory at the time of the fork
+        "said = lambda: pathlib.Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0]\n"
+        "used = lambda: int(said()) * 1024 / 1e6\n"
         "before = used()\n"
         "mf.lens.load(sys.argv[1]).trace(list(range(int(sys.argv[2]))))\n"
         "print(used() - before)"
