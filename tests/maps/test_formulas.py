@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import linprog
 
 import measureformer as mf
+from measureformer import errors
 
 rng = np.random.default_rng(0)
 D = 3
@@ -205,3 +206,23 @@ def test_sinkhorn_is_doubly_stochastic() -> None:
     assert float(stopped.residual(mu)[0]) > 1e-4  # and it says so when it has not converged
     softmax = mf.Attention.head(Q, K, np.eye(D)).push(mu)
     assert np.abs(np.asarray(softmax.mean()) - np.asarray(mu.mean())).max() > 1e-2
+
+
+def test_heads_that_share_keys_and_values_are_heads_with_copies_of_them() -> None:
+    rng = np.random.default_rng(6)
+    Q, W = rng.normal(size=(4, 2, 3)), rng.normal(size=(4, 3, 2))
+    K, V = rng.normal(size=(2, 2, 2, 3))
+    biases: tuple[Any, ...] = rng.normal(size=(4, 2)), *rng.normal(size=(2, 2, 2)), None
+    copied = *biases[:1], *(np.repeat(b, 2, axis=0) for b in biases[1:3]), None
+    shared = mf.RotaryAttention(Q, K, V, W, frequencies=[0.7], biases=biases)
+    parts: list[Any] = [Q, *(np.repeat(part, 2, axis=0) for part in (K, V)), W]
+    plain = mf.RotaryAttention(*parts, frequencies=[0.7], biases=copied)
+    mu = mf.SpaceTime.uniform(rng.normal(size=(5, 3)), np.arange(5.0))
+    np.testing.assert_allclose(shared.push(mu).points, plain.push(mu).points, rtol=1e-12)
+    np.testing.assert_array_equal(shared.full.K, plain.K)
+    np.testing.assert_array_equal(shared.A, plain.A)
+    assert mf.local_lipschitz(shared, mu).upper == pytest.approx(mf.local_lipschitz(plain, mu).upper, rel=1e-9)
+    with pytest.raises(errors.DimensionMismatchError, match="Stack heads"):
+        mf.RotaryAttention(Q[:3], K, V, W[:3], frequencies=[0.7])
+    with pytest.raises(errors.DimensionMismatchError, match="Stack heads"):
+        mf.Attention(*[Q, K, V, W])

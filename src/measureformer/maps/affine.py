@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,15 +15,15 @@ from measureformer.errors import DimensionMismatchError, ShapeError
 from measureformer.maps.base import no_closed_form
 from measureformer.maps.heads import AbstractHeads, mask_times
 from measureformer.measures import AbstractAtomic, AbstractGaussianLike, Gaussian, Prefixes
-from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, shaped
+from measureformer.numerics.arrays import cast, common_dtype, finite, floats, namespace, owned, shaped
 
 
 class AbstractAffineHeads(AbstractHeads):
     """Heads with biases: queries Qx + q_bias, keys Ky + k_bias, values Vy + v_bias, and `bias` added to the output."""
 
     q_bias: Float[Array, "h k"]
-    k_bias: Float[Array, "h k"]
-    v_bias: Float[Array, "h e"]
+    k_bias: Float[Array, "g k"]
+    v_bias: Float[Array, "g e"]
     bias: Float[Array, " o"]
 
     def __init__(
@@ -121,7 +122,8 @@ class RotaryAttention(AbstractAffineHeads):
 
     R(t) turns the plane of the coordinates i and i + k/2 of a head by the angle t·ω_i. The logit of a query at time t
     and a token at time s depends on t − s alone, so that a shift of all times changes nothing. Times are positions:
-    0, 1, 2, … for a text.
+    0, 1, 2, … for a text. Neighbouring heads may share keys and values: K and V then have fewer heads than Q and W,
+    which saves products; `full` has copies of them instead.
 
     Statement   ⟨R(t)q, R(s)k⟩ = ⟨R(t−s)q, k⟩
     Ref         su2021, Section 3.2.
@@ -169,10 +171,28 @@ class RotaryAttention(AbstractAffineHeads):
         first, second = jnp.split(rows, 2, axis=-1)
         return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
+    def _may_share(self, heads: int, groups: int) -> bool:
+        return heads % groups == 0
+
+    @property
+    def full(self) -> RotaryAttention:
+        """The same map, with keys and values for each head: what looks at single heads needs them."""
+        copies = self.Q.shape[0] // self.K.shape[0]
+        if copies == 1:
+            return self
+        shared = lambda G: (G.K, G.V, G.k_bias, G.v_bias)  # noqa: E731
+        return eqx.tree_at(shared, self, tuple(namespace(a).repeat(a, copies, axis=0) for a in shared(self)))
+
+    @property
+    def A(self) -> Float[Array, "h d d"]:
+        """scale · KᵀQ of each head: logits without the turning."""
+        return super().A if self.K.shape == self.Q.shape else self.full.A
+
     def project_at(self, mu: Any, x: Array, t: Array) -> tuple[Array, Array, Array]:
-        """Turned queries and keys, and values."""
+        """Turned queries and keys, and values, of all heads."""
         q, k, v = self.project(mu, x)
-        return self.turned(q, t), self.turned(k, mu.times), v
+        copies = q.shape[0] // k.shape[0]
+        return self.turned(q, t), jnp.repeat(self.turned(k, mu.times), copies, axis=0), jnp.repeat(v, copies, axis=0)
 
     def on_atoms(self, mu: AbstractAtomic, x: Array, t: Any) -> Array:
         q, k, v = self.project_at(mu, x, t)

@@ -25,8 +25,8 @@ class AbstractHeads(AbstractInContextMap):
     """
 
     Q: Float[Array, "h k d"]
-    K: Float[Array, "h k d"]
-    V: Float[Array, "h e d"]
+    K: Float[Array, "g k d"]
+    V: Float[Array, "g e d"]
     W: Float[Array, "h o e"]
     scale: Float[Array, ""]
 
@@ -35,8 +35,8 @@ class AbstractHeads(AbstractInContextMap):
         for name, stack in zip("QKVW", stacks, strict=True):
             finite(stack, name)
         Q, K, V, W = stacks
-        heads = {stack.shape[0] for stack in stacks}
-        if len(heads) > 1 or Q.shape != K.shape or V.shape[2] != Q.shape[2] or W.shape[2] != V.shape[1]:
+        matching = Q.shape[0] == W.shape[0] and K.shape[0] == V.shape[0] and self._may_share(Q.shape[0], K.shape[0])
+        if not matching or Q.shape[1:] != K.shape[1:] or V.shape[2] != Q.shape[2] or W.shape[2] != V.shape[1]:
             raise DimensionMismatchError(
                 got=f"Q, K, V, W of shapes {', '.join(str(stack.shape) for stack in stacks)}",
                 need="(h, k, d), (h, k, d), (h, e, d), (h, d_out, e)",
@@ -44,6 +44,10 @@ class AbstractHeads(AbstractInContextMap):
             )
         self.Q, self.K, self.V, self.W = cast([owned(stack) for stack in stacks], common_dtype(stacks))
         self.scale = scalar(scale, "scale")
+
+    def _may_share(self, heads: int, groups: int) -> bool:
+        """Whether so many heads can have so many keys and values."""
+        return heads == groups
 
     @classmethod
     def head(cls, Q: Any, K: Any, V: Any, **settings: Any) -> Self:

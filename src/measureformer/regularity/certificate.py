@@ -219,6 +219,7 @@ def _(G: Compose, mu: Any) -> Parts:
 @parts.register(AffineAttention)
 @parts.register(RotaryAttention)
 def _(G: Heads, mu: Any) -> Parts:
+    G = G.full if isinstance(G, RotaryAttention) else G
     turning = isinstance(G, RotaryAttention)
     q, k, _ = G.project_at(mu, mu.points, mu.times) if turning else G.project(mu, mu.points)
     frames, R = lapack.qr(G.W)

@@ -48,9 +48,10 @@ class Block(eqx.Module):
 
     @property
     def heads(self) -> Heads:
+        """The attention, each head with keys and values of its own."""
         inner = self.attention.inner
         assert isinstance(inner, (AffineAttention, RotaryAttention))  # see `Architecture.read`
-        return inner
+        return inner.full if isinstance(inner, RotaryAttention) else inner
 
     @property
     def halves(self) -> tuple[AbstractInContextMap, AbstractInContextMap]:

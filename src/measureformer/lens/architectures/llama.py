@@ -46,7 +46,7 @@ def read(checkpoint: Checkpoint) -> Anatomy:
         prefix = f"model.layers.{i}."
         counts = zip("qkv", (heads, groups, groups), strict=True)
         parts = [
-            _projection(checkpoint, f"{prefix}self_attn.{letter}_proj", (count, head_dim, dim), heads // count)
+            _projection(checkpoint, f"{prefix}self_attn.{letter}_proj", (count, head_dim, dim))
             for letter, count in counts
         ]
         out = checkpoint.tensor(f"{prefix}self_attn.o_proj.weight", (dim, heads * head_dim))
@@ -87,17 +87,14 @@ def read(checkpoint: Checkpoint) -> Anatomy:
     )
 
 
-def _projection(
-    checkpoint: Checkpoint, name: str, shape: tuple[int, int, int], copies: int
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Heads (h, k, d) and biases (h, k); a group of heads that shares keys or values gets copies of them."""
+def _projection(checkpoint: Checkpoint, name: str, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Matrices (h, k, d) and biases (h, k); a group of heads that shares keys or values has one."""
     count, head_dim, dim = shape
     matrix = rows_per_head(checkpoint.tensor(f"{name}.weight", (count * head_dim, dim)), count)
     bias = None
     if f"{name}.bias" in checkpoint:
         bias = rows_per_head(checkpoint.tensor(f"{name}.bias", (count * head_dim,)), count)
-        bias = np.repeat(bias, copies, axis=0)
-    return np.repeat(matrix, copies, axis=0), bias
+    return matrix, bias
 
 
 def _limit(settings: Settings) -> int:
