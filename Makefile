@@ -23,9 +23,10 @@ help: ## this list
 
 # two processes on two cores: threads of OpenBLAS would wait for each other
 test quick check: export OPENBLAS_NUM_THREADS := 1
-# tests of a file share compiled programs: they go to the same process
+# tests of a file share compiled programs: they go to the same process; files with few tests, which can be long ones,
+# must not come last
 test: setup ## run all tests; ARGS="-k word" for some
-	@$(PY) -m pytest -q -n 2 --dist loadfile $(ARGS)
+	@$(PY) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 quick: setup ## run the fast tests, less than two minutes
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "not slow" $(ARGS)

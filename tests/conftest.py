@@ -28,8 +28,8 @@ _FOLDERS = {path.name for path in (_HERE.parent / "src" / "measureformer").iterd
 install_import_hook([f"measureformer.{name}" for name in sorted(_FOLDERS - _NO_ARRAYS)], "checked.function")
 
 # compilation makes the first example of a test slow, so no deadline; in continuous integration the same examples always
-settings.register_profile("local", deadline=None, max_examples=50)
-settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("local", deadline=None, max_examples=40)
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # tracing makes many objects that live on: looking through them all the time would be a tenth of the time of the tests
