@@ -1,6 +1,7 @@
 """Approximation by transformers, measured: targets, smoothness, scalar and vector-valued blocks, fitted and trained.
 
-All seeds are kept, none is picked. What is in results/universality.json is not computed again: delete it to start anew.
+All seeds are kept, none is picked. What is in results/universality.json is not computed again, unless it was found with
+another search: then all of it is.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import jax
@@ -19,6 +21,7 @@ from measureformer.files import write_atomically
 from measureformer.report.figure import draw, to_svg
 from measureformer.result import Figure, Series
 from measureformer.universality import Architecture, Search, error_curve, fit, fit_map, graded, map_errors, train
+from measureformer.universality._fit import LARGE, LESSONS, POOL
 
 LINE, WIDE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
 SEEDS, OF_TARGETS = 3, 5
@@ -208,13 +211,17 @@ def figures(data: dict[str, Any]) -> dict[str, Figure]:
 
 def main() -> None:
     RESULTS.mkdir(exist_ok=True)
-    data: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    about = {**asdict(Search()), "LARGE": LARGE, "POOL": POOL, "LESSONS": LESSONS}
+    body = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    if body.get("about") != about:
+        body = {"about": about, "found": {}}
+    data: dict[str, Any] = body["found"]
     for name, job in jobs():
         if name not in data:
             with CONSOLE.status(name):
                 data[name] = job()
             assert not any(map(math.isnan, jax.tree.leaves(data[name])))
-            text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+            text = json.dumps(body, indent=1, ensure_ascii=False) + "\n"
             write_atomically(FILE, text.encode(), do="Make room.")
             CONSOLE.print(name)
     (RESULTS / "universality.md").write_text(report(data), encoding="utf-8")

@@ -92,7 +92,8 @@ class SinkhornAttention(AbstractHeads):
         root = psd_root(mu.cov)
 
         def one(A: Array, V: Array) -> Array:
-            _, b, Zt = jnp.linalg.svd(root @ A.T @ root)
+            # one batch at a time, and gradients go through it
+            _, b, Zt = jnp.linalg.svd(root @ A.T @ root)  # noqa: TID251
             # 1 − (2b/(1+√(1+4b²)))², without the cancellation that large covariances would suffer
             shares = 2 / (1 + jnp.sqrt(1 + 4 * b * b))
             spread = root @ (Zt.T * shares) @ Zt @ root

@@ -2,8 +2,8 @@
 
 jaxlib 0.10 shares the matrices of a batch out to XLA's threads, and waits for them in one of these threads. As soon as
 as many batches as there are threads are being factorised, in one program or in several, each waits for a thread that
-another one holds, and the program never ends. A single matrix is not shared out. A loop costs next to nothing: the
-matrices are factorised in parallel only if they are large, and then LAPACK has threads of its own.
+another one holds, and the program never ends. A single matrix is not shared out. A loop takes twice the time for a
+thousand matrices of order 4, and no longer for a hundred of order 16 or larger ones.
 
 Derivatives are forward ones only; where others are needed, `jnp.linalg` is called on one batch at a time.
 """
