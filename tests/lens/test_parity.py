@@ -84,6 +84,10 @@ def test_layers_are_maps_like_any_other() -> None:
         jnp.log(jnp.asarray(np.r_[1 / 3, np.ones(mu.n - 1), 1 / 3, 1 / 3].astype(np.float32)))
     )
     np.testing.assert_allclose(layer(doubled, mu.points), layer.push(mu).points, atol=2e-5)
+    x = np.asarray(mu.points)[[1]] + 0.1
+    np.testing.assert_allclose(mf.recover(layer.push)(mu, x), layer(mu, x), atol=1e-5)  # float32, values of size 2
+    moved = mf.flow(layer, mu, [0.0, 0.5], solver="euler", steps=1).measures[-1]
+    np.testing.assert_allclose(moved.points, mu.points + 0.5 * layer.push(mu).points, atol=1e-5)
     assert len(model.layers) == 2
     assert [str(part) for part in model.layers] == [str(model.layers[0])] * 2
     assert str(model.layers[-1]) == str(model.layers[0:2][1])
@@ -293,14 +297,3 @@ def test_another_architecture_is_one_registration_away() -> None:
     mf.lens.register(mf.lens.Architecture("mine", ("mine",), read))
     model = mf.lens.load({"x": np.zeros(1)}, config={"model_type": "mine"})
     assert model.logits(drawn.given["ids"]).shape == drawn.logits.shape
-
-
-def test_a_layer_is_a_map_like_any_other() -> None:
-    _, model, ids = opened("bert")
-    mu, layer = model.embed(ids), model.layers[1]
-    x = np.asarray(mu.points)[[1]] + 0.1
-    np.testing.assert_allclose(mf.recover(layer.push)(mu, x), layer(mu, x), atol=1e-5)  # float32, values of size 2
-    moved = mf.flow(layer, mu, [0.0, 0.5], solver="euler", steps=1).measures[-1]
-    np.testing.assert_allclose(moved.points, mu.points + 0.5 * layer.push(mu).points, atol=1e-5)
-    bracket = mf.local_lipschitz(layer, mu)
-    assert 0 < bracket.lower <= bracket.upper < np.inf

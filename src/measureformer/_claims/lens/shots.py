@@ -38,7 +38,7 @@ KINDS = ("true", "shuffled", "renamed")
 
 @dataclass(frozen=True)
 class Config:
-    trials: int = 48
+    trials: int = 96
     most: int = 9
     """Shots in the longest prompt."""
     sizes: int = 1
@@ -149,6 +149,6 @@ claim = Claim(
     control=_control,
     control_statement="The two kinds of labels exchanged: renamed ones are predicted better.",
     quick=Config(),
-    full=Config(trials=96, sizes=3, tasks=2),
+    full=Config(sizes=3, tasks=2),
     needs=needs("smollm2"),
 )
