@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ import measureformer as mf
 from measureformer import errors
 from measureformer.universality import Search
 from measureformer.universality._contexts import answers, drawn
-from measureformer.universality._pursuit import nested, pursue
+from measureformer.universality._pursuit import levelled, nested, pursue
 
 LINE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
 SEARCH = Search(terms=100, blocks=120, candidates=400, contexts=400, atoms=12, rounds=1)
@@ -142,17 +143,29 @@ def test_pursuit_is_least_squares_on_what_it_chose() -> None:
     chosen = pursue(dictionary, y, 20, 0.0)
     assert len(set(chosen)) == len(chosen) == 19
     assert {3, 5, 11} <= set(chosen[:4]) | {7}
-    for ridge in (0.0, 0.1):
-        found = nested(dictionary[:, chosen], y, ridge=ridge)
+    uneven = rng.uniform(0.5, 1.5, size=60)
+    for ridge, weights in itertools.product((0.0, 0.1), (None, uneven)):
+        found = nested(dictionary[:, chosen], y, ridge=ridge, weights=weights)
         assert (np.diff(found.errors) <= 1e-12).all()
+        w = np.ones(60) if weights is None else weights
         for size in (3, 10, 19):
             own = dictionary[:, chosen[:size]]
-            best = np.linalg.solve(own.T @ own + 60 * ridge * np.eye(size), own.T @ y)
+            best = np.linalg.solve(own.T * w @ own + 60 * ridge * np.eye(size), own.T * w @ y)
             np.testing.assert_allclose(found.coefficients(size), best, atol=1e-10)
             left = np.linalg.norm(own @ best - y, axis=1)
             assert found.sups[size - 1] == pytest.approx(left.max(), rel=1e-8)
-            whole = (left**2).mean() + ridge * (best**2).sum()
+            whole = (w * left**2).mean() + ridge * (best**2).sum()
             assert found.errors[size - 1] == pytest.approx(np.sqrt(whole), rel=1e-8)
+
+
+def test_weighed_again_and_again_the_largest_error_is_nearly_the_least_one() -> None:
+    # |x| ≈ x² + 1/8 with error 1/8 is the best even parabola; kills: weights that shrink where errors are large
+    x = np.linspace(-1, 1, 401)
+    columns, y = np.stack([np.ones_like(x), x**2], axis=1), np.abs(x)[:, None]
+    plain, level = nested(columns, y), levelled(columns, y, 12)
+    assert plain.sups[-1] > 0.18
+    assert 0.125 <= level.sups[-1] < 0.13
+    np.testing.assert_allclose(level.coefficients(2)[:, 0], [1 / 8, 1], atol=0.02)
 
 
 def test_each_column_is_the_one_that_leaves_least() -> None:

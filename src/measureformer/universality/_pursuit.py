@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+FLOOR = 0.05
+"""Added to errors, as a share of the largest, so that no weight vanishes at once."""
 INDEPENDENT = 1e-5
 """A column that the ones before explain up to this share is left out: its coefficient would be mostly rounding."""
 
@@ -60,9 +62,9 @@ class Nested(NamedTuple):
     projections: np.ndarray
     """Qᵀ y."""
     errors: np.ndarray
-    """Root mean square of what is left for each number of columns, penalty included."""
+    """Root mean square of what is left for each number of columns, with the weights, penalty included."""
     sups: np.ndarray
-    """Largest norm of a row of what is left."""
+    """Largest norm of a row of what is left, without the weights."""
 
     def coefficients(self, size: int) -> np.ndarray:
         """Coefficients (size, e) of the first columns."""
@@ -71,23 +73,43 @@ class Nested(NamedTuple):
         return solve_triangular(self.R[:size, :size], self.projections[:size])
 
 
-def nested(columns: np.ndarray, y: np.ndarray, *, ridge: float = 0.0) -> Nested:
+def nested(columns: np.ndarray, y: np.ndarray, *, ridge: float = 0.0, weights: np.ndarray | None = None) -> Nested:
     """Coefficients of columns (s, k) for y (s, e), for the first ones only and for more and more of them.
+
+    Squares of rows count with `weights` (s,), which are 1 on average.
 
     Statement   what is left, penalty included, is that of the projection onto the span of the first columns, each with
                 an entry √(s·ridge) of its own below: it never grows
     Ref         chen1989.
     """
     rows, count = columns.shape
-    whole, left = _penalised(columns, y, ridge)
+    scale = np.ones((rows, 1)) if weights is None else np.sqrt(weights)[:, None]
+    whole, left = _penalised(scale * columns, scale * y, ridge)
     Q, R = np.linalg.qr(whole)
     projections = Q.T @ left
     errors, sups = np.zeros((2, count))
     for k in range(count):
         left = left - Q[:, [k]] * projections[k]
         errors[k] = np.sqrt((left**2).sum() / rows)
-        sups[k] = np.linalg.norm(left[:rows], axis=1).max()
+        sups[k] = np.linalg.norm(left[:rows] / scale, axis=1).max()
     return Nested(R, projections, errors, sups)
+
+
+def levelled(columns: np.ndarray, y: np.ndarray, rounds: int, *, ridge: float = 0.0) -> Nested:
+    """Least squares whose largest error is small: weights grow in proportion to errors, and the best ones are kept.
+
+    Statement   with a Chebyshev system and no floor, the limit is the best approximation in the largest error
+    Ref         lawson1961.
+    """
+    best = found = nested(columns, y, ridge=ridge)
+    weights = np.ones(len(columns))
+    for _ in range(rounds):
+        errors = np.linalg.norm(columns @ found.coefficients(columns.shape[1]) - y, axis=1)
+        weights *= errors / errors.max() + FLOOR
+        weights *= len(weights) / weights.sum()
+        found = nested(columns, y, ridge=ridge, weights=weights)
+        best = min(best, found, key=lambda one: one.sups[-1])
+    return best
 
 
 def _penalised(columns: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:

@@ -82,5 +82,5 @@ claim = Claim(
     control=_control,
     control_statement="β < 0: the flow still climbs E_β, but tokens look away from each other.",
     quick=Config(),
-    full=Config(n=64, trials=60, time=3000.0),
+    full=Config(n=64, trials=30, time=3000.0),
 )

@@ -94,5 +94,5 @@ claim = Claim(
     control=_control,
     control_statement="Streaming, which looks at every pair.",
     quick=Config(),
-    full=Config(smallest=65536, sizes=4, repetitions=5),
+    full=Config(smallest=65536, sizes=4, repetitions=3, streamed=512),
 )

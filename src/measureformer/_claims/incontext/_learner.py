@@ -17,8 +17,8 @@ from measureformer.incontext.models import Reading
 from measureformer.incontext.tasks import Prompts, Task
 from measureformer.training.loop import Observer, trained
 
-Kind = Literal["linear", "sparse", "tree"]
-KINDS = ("linear", "sparse", "tree")
+Kind = Literal["linear", "tree"]
+KINDS = ("linear", "tree")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Learner:
 
 
 class Function(eqx.Module):
-    """Linear functions, those of one coordinate, and trees, of which blend 1 gives every example one of its own.
+    """Linear functions and trees, of which blend 1 gives every example one of its own.
 
     Which one it is, is an argument of the program, so that claims share what is compiled.
     """
@@ -61,7 +61,6 @@ class Function(eqx.Module):
         rows = jnp.where(self.blend > 0, jnp.arange(1, n + 1), 0)
         w = jax.random.normal(of_weights, (n + 1, d), x.dtype)[rows]
         choices = jax.random.randint(of_choices, (2**self.depth - 1,), 0, d)
-        w = jnp.where((self.kind == KINDS.index("sparse")) & (jnp.arange(d) != choices[0]), 0, w)
         leaves = jax.random.normal(of_leaves, (n + 1, 2**self.depth), x.dtype)
         grown = leaves[rows, leaf(x, choices)]
         return jnp.where(self.kind == KINDS.index("tree"), grown, jnp.sum(x * w, axis=1))
@@ -86,8 +85,6 @@ def prompts(key: Any, learner: Learner, count: int, points: int | None = None) -
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     x = rng.normal(size=(count, learner.points if points is None else points, learner.dim)).astype(np.float32)
     w = rng.normal(size=(count, learner.dim))
-    if learner.kind == "sparse":
-        w = np.where(np.arange(learner.dim) == rng.integers(learner.dim, size=(count, 1)), w, 0)
     y = np.einsum("bnd,bd->bn", x, w)
     if learner.kind == "tree":
         choices = rng.integers(learner.dim, size=(count, 2**learner.depth - 1))

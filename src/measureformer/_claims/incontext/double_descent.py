@@ -100,5 +100,5 @@ claim = Claim(
     control=_control,
     control_statement="The closed form of half the noise.",
     quick=Config(),
-    full=Config(dim=20, points=61, prompts=5000),
+    full=Config(dim=20, points=61, prompts=1500),
 )

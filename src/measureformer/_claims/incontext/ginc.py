@@ -117,5 +117,5 @@ claim = Claim(
     control=_control,
     control_statement="A reader for whom all concepts have the same, averaged transitions.",
     quick=Config(),
-    full=Config(prompts=400, worlds=4, most=16, steps=1500),
+    full=Config(prompts=200, worlds=3, most=8, steps=1000),
 )

@@ -87,5 +87,5 @@ claim = Claim(
     control=_control,
     control_statement="The prompt is read as a sequence, with a causal mask and learned positions.",
     quick=Config(),
-    full=Config(dim=3, points=7, width=32, layers=3, steps=6000, rate=2e-3, doublings=5, both=1),
+    full=Config(dim=3, points=7, width=32, layers=3, steps=2500, rate=2e-3, doublings=5, both=1),
 )

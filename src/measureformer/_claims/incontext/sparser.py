@@ -69,5 +69,5 @@ claim = Claim(
     control=_control,
     control_statement="The same training on labels that each come from a function of their own.",
     quick=Config(),
-    full=Config(dim=3, points=7, width=32, layers=3, steps=6000, rate=2e-3, reading="sequence", looks=12),
+    full=Config(dim=3, points=7, width=32, layers=3, steps=4000, rate=2e-3, reading="sequence", looks=12),
 )

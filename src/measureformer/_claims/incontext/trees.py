@@ -82,7 +82,7 @@ claim = Claim(
     control_statement="The same training on labels whose leaves are drawn anew for each example.",
     quick=Config(kind="tree"),
     full=Config(
-        kind="tree", dim=3, depth=2, points=17, width=32, layers=3, steps=4000, rate=2e-3, reading="sequence",
-        prompts=600, others=1,
+        kind="tree", dim=3, depth=2, points=17, width=32, layers=3, steps=2500, rate=2e-3, reading="sequence",
+        prompts=400, others=1,
     ),
 )  # fmt: skip

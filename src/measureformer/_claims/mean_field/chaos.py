@@ -116,5 +116,5 @@ claim = Claim(
     control=_control,
     control_statement="All tokens are shifted by one random vector at the start: their covariance stays.",
     quick=Config(),
-    full=Config(layers=8, factor=2, sizes=5, repetitions=40_000, allowed=0.1),
+    full=Config(layers=8, factor=2, sizes=5, repetitions=20_000, allowed=0.1),
 )
