@@ -22,7 +22,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 # two processes on two cores: threads of OpenBLAS would wait for each other
-test quick check: export OPENBLAS_NUM_THREADS := 1
+test quick check lowest newest: export OPENBLAS_NUM_THREADS := 1
 # tests of a file share compiled programs: they go to the same process; files with few tests, which can be long ones,
 # must not come last
 test: setup ## run all tests; ARGS="-k word" for some

@@ -194,16 +194,26 @@ def test_heads_and_batches_are_leading_axes() -> None:
         np.testing.assert_allclose(shared.values[index], one.values, atol=1e-14)
 
 
-def test_large_heads_one_after_the_other_are_the_same_heads() -> None:
-    # from 2^21 logits on heads are not computed side by side; kills weights of one head used for all
+@pytest.mark.parametrize("n", [200, 1500])
+def test_large_heads_one_after_the_other_are_the_same_heads(n: int) -> None:
+    # kills weights of one head used for all
     rng = np.random.default_rng(15)
-    q, k, v = (rng.normal(size=(2, 1500, 2)).astype(np.float32) for _ in range(3))
-    own, times = rng.normal(size=(2, 1500)).astype(np.float32), np.arange(1500.0)
+    q, k, v = (rng.normal(size=(2, n, 2)).astype(np.float32) for _ in range(3))
+    own, times = rng.normal(size=(2, n)).astype(np.float32), np.arange(float(n))
     for weights in (own, own[0]):
         out = mf.attend(q, k, v, weights, times=(times, times))
         for h in range(2):
             one = mf.attend(q[h], k[h], v[h], weights[h] if weights.ndim == 2 else weights, times=(times, times))
             np.testing.assert_array_equal(out.values[h], one.values)
+
+
+def test_logits_of_all_heads_are_not_there_at_once() -> None:
+    # nine heads of 1024 tokens side by side take three times as long: they do not fit into the cache
+    def program(n: int) -> str:
+        return str(jax.make_jaxpr(lambda q: mf.attend(q, q, q).values)(jnp.zeros((8, n, 2))))
+
+    assert "[8,64,64]" in program(64)
+    assert "[8,256,256]" not in program(256)
 
 
 def test_the_order_of_rows_does_not_matter_where_blocks_are_left_out() -> None:

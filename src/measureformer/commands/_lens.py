@@ -8,7 +8,7 @@ from pathlib import Path
 from measureformer.errors import TextError
 from measureformer.files import write_atomically
 from measureformer.lens import Diagnosis, Model, diagnose, load
-from measureformer.lens.figures import figures, table
+from measureformer.lens.figures import PANELS, figures, table
 from measureformer.lens.text import read_text
 from measureformer.report import Part, write_lens_report
 
@@ -46,7 +46,9 @@ def run_lens(request: Request) -> tuple[list[Diagnosis], Path]:
         facts.append(f"{one.model}: {sizes}, {mask}on {one.tokens} tokens; {one.seconds:.0f} s.")
         facts += one.sentences()
     parts = [Part(f"{one.model}, layer by layer", *table(one)) for one in found]
-    page = write_lens_report(request.out, title=f"Lens on {names}", facts=facts, figures=figures(*found), parts=parts)
+    page = write_lens_report(
+        request.out, title=f"Lens on {names}", facts=facts, figures=figures(*found), panels=PANELS, parts=parts
+    )
     return found, page
 
 

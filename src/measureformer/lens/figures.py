@@ -1,4 +1,4 @@
-"""A diagnosis, or two, as figures: depth on the horizontal axis, heads as points."""
+"""A diagnosis, or two, as figures: depth on the horizontal axis, heads as small multiples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Heads:
-    """A number of the heads against depth, a point for each, and the median."""
+    """A number of the heads against depth, a line for each, and the median."""
 
     title: str
     ylabel: str
@@ -45,7 +45,7 @@ DRAWN: dict[str, Lines | Heads] = {
         "log",
     ),
     "heads": Heads(
-        "How Lipschitz is each head?", "local constant, attained", "head_lower", "One point for each head.", "log"
+        "How Lipschitz is each head?", "local constant, attained", "head_lower", "In L² of the tokens.", "log"
     ),
     "size": Lines(
         "How large are the tokens?",
@@ -88,13 +88,13 @@ DRAWN: dict[str, Lines | Heads] = {
         "Which heads rest on the first token?",
         "attention on the first token",
         "first",
-        "One point for each head, averaged over the tokens.",
+        "Averaged over the tokens.",
     ),
     "attraction": Heads(
         "Which heads attract, which repel?",
         "trace of VO / nuclear norm",
         "attraction",
-        "1: what a token adds points along it (attractive). −1: against it (repulsive). Heads as points.",
+        "1: what a token adds points along it (attractive). −1: against it (repulsive).",
     ),
     "closure": Heads(
         "How far is each head from its Gaussian closure?",
@@ -111,6 +111,10 @@ DRAWN: dict[str, Lines | Heads] = {
         "log",
     ),
 }
+
+
+PANELS = frozenset(name for name, of in DRAWN.items() if isinstance(of, Heads))
+"""Figures that are small multiples, an axis for each head."""
 
 
 def figures(*found: Diagnosis) -> dict[str, Figure]:
@@ -148,15 +152,15 @@ def _heads(found: Sequence[Diagnosis], of: Heads) -> Figure | None:
         values, depth = one.column(of.column), np.arange(one.depth) + 1.0
         if values.ndim != 2 or not values.size:
             continue
-        # heads of a layer stand side by side
-        offsets = (np.arange(values.shape[1]) + 0.5) / values.shape[1] - 0.5
-        x = (depth[:, None] + 0.7 * offsets).reshape(-1)
-        series.append(Series(_named(one, "heads", found), *_finite(x, values.reshape(-1)), "points"))
-        series.append(Series(_named(one, "median", found), *_finite(depth, _medians(values)), "line"))
+        series += [
+            Series(_named(one, f"head {i}", found), *_finite(depth, row), "line") for i, row in enumerate(values.T, 1)
+        ]
+        series.append(Series(_named(one, "median of all heads", found), *_finite(depth, _medians(values)), "dashed"))
         if of.control and one.control:
             mixed = _finite(depth, _medians(one.column(of.column, control=True)))
             series.append(Series(_named(one, "median, weights shuffled", found), *mixed, "dashed"))
-    return _figure(of.title, "layer", of.ylabel, series, yscale=of.yscale, caption=of.caption)
+    caption = f"{of.caption} A head has nothing to do with the heads of the same number in other layers."
+    return _figure(of.title, "layer", of.ylabel, series, yscale=of.yscale, caption=caption)
 
 
 def _medians(values: np.ndarray) -> np.ndarray:

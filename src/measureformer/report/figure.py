@@ -101,10 +101,10 @@ def draw(figure: Figure) -> Any:
         axes = drawing.add_subplot()
         # named positions are 0, 1, 2, …, which no logarithmic axis has
         xscale = "linear" if figure.xticks else figure.xscale
-        _set_scale(axes, "x", xscale, [x for series in figure.series for x in series.x])
+        set_scale(axes, "x", xscale, [x for series in figure.series for x in series.x])
         if xscale == "linear" and _counts(figure):
             axes.xaxis.get_major_locator().set_params(integer=True)
-        _set_scale(axes, "y", figure.yscale, [y for series in figure.series for y in (*series.y, *series.y2)])
+        set_scale(axes, "y", figure.yscale, [y for series in figure.series for y in (*series.y, *series.y2)])
         bars = _Bars([series for series in figure.series if series.style == "bars"], axes.get_yscale() == "log")
         looks = Looks()
         lines = [series for series in figure.series if series.style == "line"]
@@ -115,7 +115,7 @@ def draw(figure: Figure) -> Any:
             look = looks.next(series)
             x = bars.places(series) if series.style == "bars" else _drawable(series.x)
             handles.append(
-                bars.draw(axes, series, look) if series.style == "bars" else _curve(axes, series, look, len(lines) > 1)
+                bars.draw(axes, series, look) if series.style == "bars" else curve(axes, series, look, len(lines) > 1)
             )
             absent.extend(_mark_absent(axes, series, x, look.color))
         if absent:
@@ -123,7 +123,7 @@ def draw(figure: Figure) -> Any:
             labels.append("zero or less, below the axis")
         rows = _write_words(axes, figure)
         if len(labels) > 1:
-            rows += _write_legend(drawing, handles, labels)
+            rows += write_legend(drawing, handles, labels)
         # words take room of their own and not that of the data
         drawing.set_figheight(_HEIGHT + _ROW * max(0, rows - _USUAL_ROWS))
         return drawing
@@ -135,7 +135,7 @@ def _counts(figure: Figure) -> bool:
     return bool(lines) and all(len(x) >= 3 and all(float(at).is_integer() for at in x) for x in lines)
 
 
-def _set_scale(axes: Any, axis: str, scale: Scale, values: Sequence[float]) -> None:
+def set_scale(axes: Any, axis: str, scale: Scale, values: Sequence[float]) -> None:
     """A logarithmic axis needs a positive number; without one the axis stays linear."""
     if scale == "log" and any(_LEAST <= value <= _LARGEST for value in values):
         getattr(axes, f"set_{axis}scale")("log", nonpositive="mask")
@@ -166,7 +166,7 @@ def _band(axes: Any, series: Series, color: str) -> Any:
     return axes.fill_between(x, low, high, color=color, alpha=0.22, linewidth=0, zorder=1.5)
 
 
-def _curve(axes: Any, series: Series, look: Look, marked: bool) -> Any:
+def curve(axes: Any, series: Series, look: Look, marked: bool) -> Any:
     """A band, points or a line; lines carry a few markers where several of them must be told apart without colours."""
     if series.style == "band":
         return _band(axes, series, look.color)
@@ -233,18 +233,18 @@ def _zero_mark(axes: Any, at: Sequence[float], color: str) -> list[Any]:
 
 def _write_words(axes: Any, figure: Figure) -> int:
     """Title, labels and names of positions; returns the rows of text above and below the axes."""
-    title, xlabel = _wrapped(figure.title, 64), _wrapped(figure.xlabel, 64)
+    title, xlabel = wrapped(figure.title, 64), wrapped(figure.xlabel, 64)
     style = {"parse_math": False, "linespacing": _LEADING}
     axes.set_title(title, **style)
     axes.set_xlabel(xlabel, **style)
-    axes.set_ylabel(_wrapped(figure.ylabel, 38), **style)
+    axes.set_ylabel(wrapped(figure.ylabel, 38), **style)
     names = _name_positions(axes, figure.xticks) if figure.xticks else 1
     return names + sum(text.count("\n") + 1 for text in (title, xlabel))
 
 
 def _name_positions(axes: Any, names: Sequence[str]) -> int:
     """Names below the positions 0, 1, …, line by line: Matplotlib would not put several lines on common baselines."""
-    rows = [_wrapped(name, max(6, 66 // len(names)), lines=3).split("\n") for name in names]
+    rows = [wrapped(name, max(6, 66 // len(names)), lines=3).split("\n") for name in names]
     axes.set_xticks(range(len(rows)), [lines[0] for lines in rows], parse_math=False, va="baseline")
     axes.tick_params(axis="x", length=0, pad=11)
     axes.grid(visible=False, axis="x")
@@ -257,13 +257,13 @@ def _name_positions(axes: Any, names: Sequence[str]) -> int:
     return most
 
 
-def _wrapped(text: str, width: int, lines: int = 2) -> str:
+def wrapped(text: str, width: int, lines: int = 2) -> str:
     return "\n".join(textwrap.wrap(one_line(text), width, max_lines=lines, placeholder=" …"))
 
 
-def _write_legend(drawing: Any, handles: list[Any], labels: list[str]) -> int:
+def write_legend(drawing: Any, handles: list[Any], labels: list[str]) -> int:
     """Below the axes, where it cannot cover data; returns its rows of text."""
-    names = [_wrapped(label, 60) for label in labels]
+    names = [wrapped(label, 60) for label in labels]
     longest = max(len(line) for name in names for line in name.split("\n"))
     columns = max(1, min(len(names), 84 // (longest + 8)))
     # placeholders first: a label that begins with an underscore would be dropped

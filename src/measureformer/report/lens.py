@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from measureformer.report.card import described
 from measureformer.report.figure import draw, to_svg
 from measureformer.report.frame import head
 from measureformer.report.markup import Markup, join, tag
+from measureformer.report.panels import draw_panels
 from measureformer.report.words import number, one_line
 from measureformer.result import Figure
 
@@ -26,10 +27,19 @@ class Part:
 
 
 def write_lens_report(
-    out: Path, *, title: str, facts: Sequence[str], figures: Mapping[str, Figure], parts: Sequence[Part]
+    out: Path,
+    *,
+    title: str,
+    facts: Sequence[str],
+    figures: Mapping[str, Figure],
+    panels: Collection[str],
+    parts: Sequence[Part],
 ) -> Path:
-    """Write `out/index.html`, which holds everything, and `out/figures/NAME.svg`; return the path of the page."""
-    drawn = {name: to_svg(draw(figure)) for name, figure in figures.items()}
+    """Write `out/index.html`, which holds everything, and `out/figures/NAME.svg`; return the path of the page.
+
+    Figures named in `panels` are drawn as small multiples.
+    """
+    drawn = {name: to_svg(draw_panels(figure) if name in panels else draw(figure)) for name, figure in figures.items()}
     for name, svg in drawn.items():
         write_atomically(out / "figures" / f"{name}.svg", svg)
     body = tag(
@@ -46,7 +56,8 @@ def _figure(name: str, figure: Figure, svg: bytes) -> Markup:
     source = f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
     return tag(
         "article",
-        tag("h3", one_line(figure.title)),
+        # the figure says it to those who see it
+        tag("h3", one_line(figure.title), class_="unseen"),
         tag(
             "figure",
             tag("img", src=source, alt=described(figure)),

@@ -156,6 +156,6 @@ claim = Claim(
     control=_control,
     control_statement="A radius from random changes alone, τ over their largest stretch: the worst one is inside it.",
     quick=Config(),
-    full=Config(tokens=128, sizes=12, draws=16),
+    full=Config(tokens=128, sizes=8, draws=8),
     needs=needs("minilm"),
 )

@@ -45,6 +45,8 @@ class Config:
     """Numbers of shots: most, most/2, …"""
     tasks: int = 1
     """Colours alone, or sums drawn too."""
+    drawn: int = 32
+    """Prompts for what is drawn and not judged."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,13 @@ def _run(key: Any, config: Config) -> Outcome:
     seed = int(generator(key).integers(1 << 31))
     shots = [max(1, config.most >> i) for i in reversed(range(config.sizes))]
     kinds = KINDS if config.sizes > 1 else KINDS[::2]
+
+    def right(task: Task, kind: str, shots: int) -> float:
+        judged = task is TASKS[0] and kind in KINDS[::2] and shots == config.most
+        return float(np.mean(_right(seed, task, kind, shots, config.trials if judged else config.drawn)))
+
     share = {
-        (task.name, kind): tuple(float(np.mean(_right(seed, task, kind, k, config.trials))) for k in shots)
+        (task.name, kind): tuple(right(task, kind, k) for k in shots)
         for task in TASKS[: config.tasks]
         for kind in kinds
     }
@@ -122,8 +129,8 @@ def _run(key: Any, config: Config) -> Outcome:
         "share of right answers",
         tuple(series),
         xticks=kinds if config.sizes == 1 else (),
-        caption=f"SmolLM2-135M, {config.trials} prompts each, with up to {config.most} examples. Chance is 1/6 for "
-        "colours and 1/7 for sums.",
+        caption=f"SmolLM2-135M, {config.trials} prompts with {config.most} examples and true or renamed colours, "
+        f"{config.drawn} for all else. Chance is 1/6 for colours and 1/7 for sums.",
     )
     return _outcome(seed, config, ("true", "renamed"), figure)
 

@@ -110,5 +110,5 @@ claim = Claim(
     control=_control,
     control_statement="The distance W_1 of two samples instead, which is of order N^{-1/5}.",
     quick=Config(),
-    full=Config(layers=8, factor=2, sizes=6, repetitions=1024, allowed=0.05),
+    full=Config(layers=4, factor=2, sizes=6, repetitions=512, allowed=0.05),
 )
