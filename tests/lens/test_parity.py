@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,6 +23,7 @@ from measureformer.errors import (
     OptionError,
     TextError,
 )
+from measureformer.lens import parity
 from measureformer.lens.architectures.gguf_names import LAYER
 from measureformer.lens.checkpoint import Checkpoint
 from measureformer.lens.model import BOX
@@ -297,3 +300,35 @@ def test_another_architecture_is_one_registration_away() -> None:
     mf.lens.register(mf.lens.Architecture("mine", ("mine",), read))
     model = mf.lens.load({"x": np.zeros(1)}, config={"model_type": "mine"})
     assert model.logits(drawn.given["ids"]).shape == drawn.logits.shape
+
+
+def test_the_parity_number_needs_a_reference_that_knows_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = folder(tmp_path, "gpt2")
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    def opens(path: Any, error: Exception | None, **settings: Any) -> str:
+        asked.append((str(path), settings))
+        if error is not None:
+            raise error
+        return "reference"
+
+    def reference(error: Exception | None) -> Any:
+        return SimpleNamespace(AutoModel=SimpleNamespace(from_pretrained=partial(opens, error=error)))
+
+    checkpoint = mf.lens.load(where).checkpoint
+    assert parity._opened(reference(None), checkpoint) == "reference"
+    # nothing is fetched, no code of others runs, no pickle is opened
+    (path, settings), *_ = asked
+    assert path == str(where)
+    assert settings.items() >= {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}.items()
+    for error in (OSError("no file"), ValueError("unknown model"), KeyError("setting"), ImportError("gguf")):
+        assert parity._opened(reference(error), checkpoint) is None
+    # kills: any error at all, a defect of ours included, passed over in silence
+    with pytest.raises(TypeError):
+        parity._opened(reference(TypeError("a defect")), checkpoint)
+    # weights that do not lie in a folder, and shuffled ones, have no reference; nor has anything without torch
+    assert parity.deviation(mf.lens.load(where).shuffled(), np.arange(3)) is None
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert parity.deviation(mf.lens.load(where), np.arange(3)) is None

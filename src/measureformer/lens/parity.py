@@ -11,6 +11,9 @@ import numpy as np
 from measureformer.lens.checkpoint import Checkpoint
 from measureformer.lens.model import Model
 
+UNKNOWN = OSError, ValueError, KeyError, ImportError
+"""What `transformers` raises for files, architectures, settings and formats that it does not know."""
+
 
 def deviation(model: Model, tokens: np.ndarray) -> float | None:
     """The largest difference between the hidden states of the lens and of `transformers`, relative to their size.
@@ -41,7 +44,7 @@ def _opened(transformers: Any, checkpoint: Checkpoint) -> Any:
         settings["gguf_file"] = checkpoint.source
     try:
         return transformers.AutoModel.from_pretrained(checkpoint.folder, attn_implementation="eager", **settings)
-    except Exception:  # whatever it raises for what it does not know: then there is no reference, and nothing to print
+    except UNKNOWN:
         return None
 
 
