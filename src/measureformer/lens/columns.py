@@ -69,7 +69,7 @@ class Look:
 
     @cached_property
     def attention(self) -> Any:
-        # with keys and values that heads share, where they do: fewer products
+        # not `self.heads`, whose copies of shared keys and values cost products
         return local_lipschitz(self.masked(self.step.block.attention.inner), self.seen, tol=TOLERANCE)
 
     @cached_property
@@ -103,7 +103,7 @@ class Look:
 
     @property
     def needed(self) -> np.ndarray:
-        """The part of the mass, in the median of the tokens, (h,)."""
+        """That part of the mass in the median of the tokens, (h,)."""
         return np.median(self.held.mass, axis=1)
 
 
@@ -247,8 +247,7 @@ def _size(look: Look) -> float:
 
 @column("moved", "displacement", "Root of the mean squared distance by which the layer moves tokens.")
 def _moved(look: Look) -> float:
-    difference = look.points - _massive(look.step.before)
-    return float(np.sqrt((difference**2).sum(axis=1).mean()))
+    return float(np.sqrt(((look.points - _massive(look.step.before)) ** 2).sum(axis=1).mean()))
 
 
 @column("transport", "W_2 displacement", "W_2 between the clouds before and after the layer, tokens exchangeable.")

@@ -164,7 +164,7 @@ class RotaryAttention(AbstractAffineHeads):
     def needs_time(self) -> bool:
         return True
 
-    def turned(self, rows: Float[Array, "*h m k"], t: Float[Array, " m"]) -> Float[Array, "*h m k"]:
+    def turned(self, rows: Float[Array, "*h m k"], t: Float[Array, " #m"]) -> Float[Array, "*h m k"]:
         """R(t_i) applied to row i; one time stands for those of all rows."""
         angles = t[:, None] * self.frequencies.astype(t.dtype)
         cos, sin = jnp.cos(angles).astype(rows.dtype), jnp.sin(angles).astype(rows.dtype)
