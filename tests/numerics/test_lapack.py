@@ -47,11 +47,12 @@ def test_largest_eigenvalues_are_those_of_numpy_and_not_less(order: int, dtype: 
     stack = np.concatenate([grams, -grams, draws + draws.swapaxes(1, 2), np.zeros((1, order, order))]).astype(dtype)
     exact, sizes = np.linalg.eigvalsh(stack.astype(float))[:, -1], np.abs(stack).sum(axis=2).max(axis=1)
     rounding = 10 * float(np.finfo(dtype).eps) * sizes
-    for found in (lapack.top_eigenvalue(jnp.asarray(stack)), jax.vmap(lapack.top_eigenvalue)(stack)):
+    given = jnp.asarray(stack)
+    for found in (lapack.top_eigenvalue(given), jax.vmap(lapack.top_eigenvalue)(given)):
         assert found.dtype == dtype
         assert (np.abs(np.asarray(found, float) - exact) <= rounding).all()
     # only the lower triangle is read
-    np.testing.assert_array_equal(lapack.top_eigenvalue(jnp.tril(stack)), found)
+    np.testing.assert_array_equal(lapack.top_eigenvalue(jnp.tril(given)), found)
 
 
 def test_the_largest_eigenvalue_of_what_is_not_finite_is_not() -> None:
