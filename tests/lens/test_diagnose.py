@@ -230,7 +230,7 @@ def test_the_command_writes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyP
     other.write_text(" ".join(reversed(TEXT.split())))
     result = CliRunner().invoke(app, [*arguments, "--against", str(other), "--json"])
     assert result.exit_code == 0, result.output
-    assert len(json.loads(result.output)) == 2
+    assert len(json.loads(result.stdout)) == 2
 
 
 def test_no_part_of_a_report_passes_for_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
