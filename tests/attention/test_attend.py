@@ -166,7 +166,7 @@ def test_causal_queries_see_their_prefix_and_nothing_else() -> None:
     np.testing.assert_allclose(out.log_normalizer, log_z.astype(float), atol=1e-13)
 
 
-@pytest.mark.parametrize("n", [50, 2600])
+@pytest.mark.parametrize("n", [50, 400, 2600])
 def test_not_even_rounding_depends_on_the_future(n: int) -> None:
     # kills: a bound or a centre over all keys, which changes the last digits when later keys change
     arrays = problem(14, n, n)
@@ -216,12 +216,18 @@ def test_logits_of_all_heads_are_not_there_at_once() -> None:
     assert "[8,256,256]" not in program(256)
 
 
-def test_the_order_of_rows_does_not_matter_where_blocks_are_left_out() -> None:
-    # large enough to be sorted by time; kills answers that come back in the order of time
-    q, k, v, log_weights = problem(16, 1500, 1600)
+@pytest.mark.parametrize("order", ["none", "rising", "falling"])
+@pytest.mark.parametrize(("m", "n"), [(1500, 1600), (300, 400)])
+def test_the_order_of_rows_does_not_matter_where_blocks_are_left_out(m: int, n: int, order: str) -> None:
+    # the first are sorted by time; kills answers that come back in the order of time, and keys that are left out
+    # because they come last in the order of rows
+    q, k, v, log_weights = problem(16, m, n)
     rng = np.random.default_rng(0)
-    t, s = rng.uniform(0.1, 1, size=1500), rng.uniform(size=1600)
+    t, s = rng.uniform(0.1, 1, size=m), rng.uniform(size=n)
     s[0] = 0
+    if order != "none":
+        t, s = (np.sort(times)[:: 1 if order == "rising" else -1] for times in (t, s))
+    log_weights[n // 3 : n // 2] = -np.inf
     out = mf.attend(q, k, v, log_weights, times=(t, s))
     values, log_z = exact(q, k, v, log_weights, s[None, :] <= t[:, None])
     assert (np.linalg.norm(np.asarray(out.values) - values, axis=1) <= np.asarray(out.error_bound)).all()

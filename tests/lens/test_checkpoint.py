@@ -53,6 +53,15 @@ def test_tensors_come_back_as_they_were_written(tmp_path: Path) -> None:
         assert not found[name].flags.writeable
 
 
+def test_what_is_taken_from_a_file_does_not_keep_its_pages(tmp_path: Path) -> None:
+    # kills views: the file and the arrays that are made of it would both be in memory
+    write(tmp_path, save({"weight": np.arange(6, dtype=np.float32)}))
+    checkpoint = open_checkpoint(tmp_path, CONFIG)
+    taken = checkpoint.tensor("weight")
+    assert not np.shares_memory(taken, checkpoint.entry("weight"))
+    np.testing.assert_array_equal(checkpoint.tensor("weight"), taken)
+
+
 def test_half_precision_becomes_float32(tmp_path: Path) -> None:
     numbers = RNG.normal(size=(4, 6)).astype(ml_dtypes.bfloat16)
     entry = {"w": {"dtype": "BF16", "shape": [4, 6], "data_offsets": [0, 48]}}

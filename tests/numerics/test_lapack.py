@@ -38,6 +38,27 @@ def test_forward_derivatives_are_those_of_one_matrix() -> None:
     np.testing.assert_allclose(moved, np.linalg.eigvalsh(S), atol=1e-10)  # d λ(S + tS) = λ(S)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("order", [1, 2, 7, 40])
+def test_largest_eigenvalues_are_those_of_numpy_and_not_less(order: int, dtype: Any) -> None:
+    # negative definite ones too, and zero: a bracket that starts at 0 would not find them
+    draws = np.random.default_rng(order).normal(size=(5, order, order))
+    grams = draws @ draws.swapaxes(1, 2)
+    stack = np.concatenate([grams, -grams, draws + draws.swapaxes(1, 2), np.zeros((1, order, order))]).astype(dtype)
+    exact, sizes = np.linalg.eigvalsh(stack.astype(float))[:, -1], np.abs(stack).sum(axis=2).max(axis=1)
+    rounding = 10 * float(np.finfo(dtype).eps) * sizes
+    given = jnp.asarray(stack)
+    for found in (lapack.top_eigenvalue(given), jax.vmap(lapack.top_eigenvalue)(given)):
+        assert found.dtype == dtype
+        assert (np.abs(np.asarray(found, float) - exact) <= rounding).all()
+    # only the lower triangle is read
+    np.testing.assert_array_equal(lapack.top_eigenvalue(jnp.tril(given)), found)
+
+
+def test_the_largest_eigenvalue_of_what_is_not_finite_is_not() -> None:
+    assert not np.isfinite(float(lapack.top_eigenvalue(jnp.full((3, 3), jnp.nan))))
+
+
 def batches(program: Any, *arguments: Any) -> list[str]:
     """Types of the batches of more than one matrix that a program hands to LAPACK."""
     text = program.lower(*arguments).as_text()

@@ -19,6 +19,9 @@ LOGITS = 1 << 21
 LEAST = 512
 """Keys in one block at least."""
 
+SHORT, PIECES = 128, 4
+"""Queries in a short block, and pieces of the keys, of which the last are left out where none of these is seen."""
+
 
 class Keys(NamedTuple):
     """Everything that goes with a block of keys; None where there is nothing (`times` without a mask)."""
@@ -63,6 +66,25 @@ def over_blocks(one: Callable[[Queries, Keys], Any], queries: Queries, keys: Key
         return one(queries, key_blocks)
     answers = jax.lax.map(lambda qs: one(qs, key_blocks), _split(queries, m, block[0]))
     return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:])[:m], answers)
+
+
+def over_short_blocks(one: Callable[[Queries, Keys], Any], queries: Queries, keys: Keys) -> Any:
+    """`one(block of queries, all keys as one block)` for every short block of queries, in order.
+
+    The last keys are left out if no query of a block sees mass there: in the order of time that is nearly half of them.
+    A program for each number of keys is worth its compilation for values, but not for derivatives.
+    """
+    m, n = queries.q.shape[0], keys.k.shape[0]
+    sizes = [-(-n * i // PIECES) for i in range(1, PIECES + 1)]
+
+    def few(queries: Queries, blocks: Keys) -> Any:
+        _, until = spans(queries.times)
+        seen = (blocks.times[0] <= jnp.max(until)) & (blocks.log_weights[0] > -jnp.inf)
+        needed = jnp.max(jnp.where(seen, jnp.arange(1, n + 1), 0))
+        ways = [lambda size=size: one(queries, jax.tree.map(lambda a: a[:, :size], blocks)) for size in sizes]
+        return jax.lax.switch(jnp.sum(needed > jnp.array(sizes[:-1])), ways)
+
+    return over_blocks(few, queries, keys, (min(SHORT, m), n))
 
 
 def fold(body: Callable[[Any, Keys, Any], Any], start: Any, queries: Queries, blocks: Keys) -> Any:

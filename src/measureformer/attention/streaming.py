@@ -22,7 +22,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.attention.blocks import Keys, Queries, fold, hidden, norms, over_blocks, shape_of, spans
+from measureformer.attention.blocks import (
+    SHORT,
+    Keys,
+    Queries,
+    fold,
+    hidden,
+    norms,
+    over_blocks,
+    over_short_blocks,
+    shape_of,
+    spans,
+)
 from measureformer.errors import OptionError
 
 NO_MASS = -1e30
@@ -99,7 +110,11 @@ def stream(block: tuple[int, int] | None, queries: Queries, keys: Keys) -> tuple
         total = jnp.where(some, sums[-1], 1)
         return (sums[:-1] / total).T, jnp.where(some, level + jnp.log(total), -jnp.inf)
 
-    return over_blocks(one, queries, keys, block_of(block, queries, keys))
+    shape = block_of(block, queries, keys)
+    m, n = queries.q.shape[0], keys.k.shape[0]
+    if block is None and keys.times is not None and shape[1] == n and min(m, n) >= 2 * SHORT:
+        return over_short_blocks(one, queries, keys)
+    return over_blocks(one, queries, keys, shape)
 
 
 def _foreseen(queries: Queries, blocks: Keys) -> tuple[Array, Array]:
@@ -148,6 +163,8 @@ def _stream_jvp(block: tuple[int, int] | None, primals: Any, tangents: Any) -> t
     """d log Z = Σ p dl,  d values = Σ p (dl v + dv) − d log Z · values, with p recomputed from the stored log Z."""
     queries, keys = primals
     dqueries, dkeys = tangents
+    # of what is computed once for many derivatives, one program is enough
+    block = block_of(block, queries, keys)
     out, log_z = stream(block, queries, keys)
     dlog_z, mixed = _tangent(block, queries, keys, dqueries, dkeys, log_z)
     return (out, log_z), (mixed - dlog_z[:, None] * out, dlog_z)

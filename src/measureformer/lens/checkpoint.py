@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import mmap
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -75,7 +76,7 @@ class Checkpoint:
         if shape is not None:
             self.require(name, shape)
         entry = self.entry(name)
-        return entry.rows() if isinstance(entry, Packed) else _floats(entry, name)
+        return entry.rows() if isinstance(entry, Packed) else _taken(entry, _floats(entry, name))
 
     def rows(self, name: str, index: Any) -> np.ndarray:
         """Some rows of a table, without reading the others."""
@@ -93,6 +94,16 @@ class Checkpoint:
                 do=f"It has {len(self._tensors)} tensors, such as {', '.join(there[:4]) or 'none'}.",
             )
         return self._tensors[name]
+
+
+def _taken(entry: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """Numbers of their own: the pages of a mapped file would stay in memory beside what is made of them."""
+    pages = getattr(entry, "_mmap", None)
+    if pages is None or not hasattr(mmap, "MADV_DONTNEED"):
+        return found
+    found = np.array(found)
+    pages.madvise(mmap.MADV_DONTNEED)
+    return found
 
 
 def _floats(array: Any, name: str) -> np.ndarray:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.attention import coverage
+from measureformer.attention import Coverage, coverage
 from measureformer.flows import clusters
 from measureformer.lens._laws import cosine
 from measureformer.lens._separation import separation
@@ -69,7 +69,8 @@ class Look:
 
     @cached_property
     def attention(self) -> Any:
-        return local_lipschitz(self.masked(self.heads), self.seen, tol=TOLERANCE)
+        # not `self.heads`, whose copies of shared keys and values cost products
+        return local_lipschitz(self.masked(self.step.block.attention.inner), self.seen, tol=TOLERANCE)
 
     @cached_property
     def each_head(self) -> list[Any]:
@@ -95,11 +96,15 @@ class Look:
         return np.asarray(self.seen.times) if self.step.block.causal else None
 
     @cached_property
-    def needed(self) -> np.ndarray:
-        """The part of the mass a token sees that holds 90 % of its attention, in the median of the tokens, (h,)."""
+    def held(self) -> Coverage:
+        """How few tokens, and how small a part of the mass that a token sees, hold 90 % of its attention."""
         heads, times = self.step.heads, None if self.times is None else (self.times,) * 2
-        found = coverage(heads.q, heads.k, np.asarray(self.seen.log_weights), times=times, share=HELD)
-        return np.median(found.mass, axis=1)
+        return coverage(heads.q, heads.k, np.asarray(self.seen.log_weights), times=times, share=HELD)
+
+    @property
+    def needed(self) -> np.ndarray:
+        """That part of the mass in the median of the tokens, (h,)."""
+        return np.median(self.held.mass, axis=1)
 
 
 def _massive(mu: Any) -> np.ndarray:
@@ -135,7 +140,6 @@ class Spread(eqx.Module):
     """Numbers of every head, averaged over the tokens."""
 
     entropy: Float[Array, "*h"]
-    held_by: Float[Array, "*h"]
     first: Float[Array, "*h"]
     own: Float[Array, "*h"]
     closure: Float[Array, "*h"]
@@ -154,7 +158,6 @@ def _spread(G: Any, mu: Any) -> Spread:
         scores = jnp.where(visible, q @ k.T + mu.log_weights[None, :], -jnp.inf)
         p = jax.nn.softmax(scores, axis=1)
         entropy = -jnp.sum(p * jnp.log(jnp.where(p > 0, p, 1)), axis=1)
-        held = 1 + jnp.sum(jnp.cumsum(-jnp.sort(-p, axis=1), axis=1) < HELD, axis=1).astype(q.dtype)
         # Gaussian closure: the tokens that a query sees are replaced by a Gaussian with their mean and covariance
         base = jnp.where(visible, jnp.exp(mu.log_weights)[None, :], 0)
         base = base / jnp.sum(base, axis=1, keepdims=True)
@@ -163,8 +166,8 @@ def _spread(G: Any, mu: Any) -> Spread:
         closure = mean_v + (base * tilt) @ v - jnp.sum(base * tilt, axis=1)[:, None] * mean_v
         out = p @ v
         error, size = (jnp.sum(share * jnp.sum(a * a, axis=1)) for a in (out - closure, out - mean_v))
-        entropy, held, first, own = (jnp.sum(share * a) for a in (entropy, held, p[:, 0], jnp.diagonal(p)))
-        return Spread(entropy, held, first, own, jnp.sqrt(error / jnp.where(size > 0, size, 1)))
+        entropy, first, own = (jnp.sum(share * a) for a in (entropy, p[:, 0], jnp.diagonal(p)))
+        return Spread(entropy, first, own, jnp.sqrt(error / jnp.where(size > 0, size, 1)))
 
     return jax.lax.map(one, (q, k, v))
 
@@ -244,8 +247,7 @@ def _size(look: Look) -> float:
 
 @column("moved", "displacement", "Root of the mean squared distance by which the layer moves tokens.")
 def _moved(look: Look) -> float:
-    difference = look.points - _massive(look.step.before)
-    return float(np.sqrt((difference**2).sum(axis=1).mean()))
+    return float(np.sqrt(((look.points - _massive(look.step.before)) ** 2).sum(axis=1).mean()))
 
 
 @column("transport", "W_2 displacement", "W_2 between the clouds before and after the layer, tokens exchangeable.")
@@ -307,7 +309,7 @@ def _entropy(look: Look) -> np.ndarray:
 
 @column("k90", "tokens that hold 90 %", "Mean number of tokens that hold 90 % of the attention.", per_head=True)
 def _k90(look: Look) -> np.ndarray:
-    return np.asarray(look.spread.held_by)
+    return look.held.count[:, np.asarray(look.seen.log_weights) > -math.inf].mean(axis=1)
 
 
 @column("needed", "mass that holds 90 %", "Part of the mass that holds 90 % of the attention, median.", per_head=True)

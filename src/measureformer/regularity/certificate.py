@@ -66,6 +66,7 @@ from measureformer.maps import (
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import Prefixes
 from measureformer.numerics import lapack
+from measureformer.numerics.lapack import top_eigenvalue
 
 AFFORDABLE = 2**33
 """Multiplications that covariances may cost: a fraction of a second. Beyond, traces bound them from above."""
@@ -255,9 +256,9 @@ def _affordable(G: Heads, n: int) -> bool:
 def _mixing_size(G: Heads, V: Array, gradients: Array, cov: Array, slack: Array) -> Array:
     """s_i of one token for each head (h,), from the covariances of its values (h, e, e), each wrong by `slack`."""
     if isinstance(G, RotaryAttention):
-        spread = jnp.sqrt(jnp.maximum(jax.vmap(_top)(cov) + slack, 0))
+        spread = jnp.sqrt(jnp.maximum(top_eigenvalue(cov) + slack, 0))
         return (jax.vmap(_norm)(V) + gradients * spread) ** 2
-    return jax.vmap(_top)(V @ V.swapaxes(1, 2) + gradients[:, None, None] ** 2 * cov) + gradients**2 * slack
+    return top_eigenvalue(V @ V.swapaxes(1, 2) + gradients[:, None, None] ** 2 * cov) + gradients**2 * slack
 
 
 def _covariances(
@@ -272,7 +273,8 @@ def _covariances(
     mean, second = out.values[..., : both.shape[2]], out.values[..., both.shape[2] :]
     slack = out.error_bound * (1 + 2 * jnp.linalg.norm(mean, axis=2)) + out.error_bound**2
     queries = G.scale * G.Q
-    large = min(G.W.shape[1], G.Q.shape[2]) > LARGE
+    # of one head the bound is exact
+    large = h == 1 or min(G.W.shape[1], G.Q.shape[2]) > LARGE
     grams, stacked = queries @ queries.swapaxes(1, 2), _stacked(heads.O)
 
     def one(token: tuple[Array, ...]) -> tuple[Array, Array]:
@@ -281,9 +283,9 @@ def _covariances(
         crossed = cov[..., e:]
         if isinstance(G, RotaryAttention):
             # Cov R(t) = (R(−t) Covᵀ)ᵀ, row by row
-            crossed = G.turned(crossed, jnp.broadcast_to(-time, (e,)))
+            crossed = G.turned(crossed, -time[None])
         if large:
-            squares = jax.vmap(lambda c, gram: _top(c @ gram @ c.T))(crossed, grams)
+            squares = jax.vmap(lambda c, gram: top_eigenvalue(c @ gram @ c.T))(crossed, grams)
             norm = stacked * jnp.sqrt(jnp.sum(jnp.maximum(squares, 0)))
         else:
             norm = _norm(jnp.einsum("hoe,hek,hkd->od", heads.O, crossed, queries))
@@ -331,9 +333,4 @@ def _stacked(frames: Array) -> Array:
 def _norm(matrix: Array) -> Array:
     """The operator norm."""
     small = matrix.shape[0] <= matrix.shape[1]
-    return jnp.sqrt(jnp.maximum(_top(matrix @ matrix.T if small else matrix.T @ matrix), 0))
-
-
-def _top(symmetric: Array) -> Array:
-    """The largest eigenvalue of a symmetric matrix."""
-    return lapack.eigvalsh(symmetric)[-1]
+    return jnp.sqrt(jnp.maximum(top_eigenvalue(matrix @ matrix.T if small else matrix.T @ matrix), 0))
