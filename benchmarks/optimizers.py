@@ -2,8 +2,8 @@
 
 Two problems, linear functions in context and the next character of Python's documentation; four variants, with and
 without LayerNorm, and with each branch scaled by 1/√(2·layers). What is written is the loss against steps of every
-optimiser at its best rate over seeds, the gradient norms of groups of weights, and the structure of KᵀQ and V. A best
-rate at the edge of those tried is marked, since others should then be tried.
+optimiser at its best rate over seeds, the gradient norms of groups of weights, and the structure of KᵀQ and V. Where
+the best rate is at the edge of those tried, others beyond it are tried; if it stays at the edge, it is marked.
 
 It takes a quarter of an hour on one core, is saved after every optimiser, and goes on from there when it is run again.
 """
@@ -37,6 +37,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no norm": {"norm": "none"},
     "no norm, branches scaled": {"norm": "none", "branch": BRANCH},
 }
+SHIFTS = 2
+"""How often rates beyond the edge are tried."""
 SHOWN = 60
 """Points of each curve that are kept."""
 
@@ -56,14 +58,24 @@ def problem(name: str) -> Any:
 def studied(name: str, variant: str, optimizer: str) -> dict[str, Any]:
     """One optimiser, all rates and seeds."""
     training = Training(steps=steps(name), batch=32 if name == "in context" else 8)
-    found = compare_optimizers(
-        problem(name),
-        jax.random.key(0),
-        architecture=Architecture(width=16, layers=LAYERS, heads=2, **VARIANTS[variant]),
-        training=training,
-        seeds=SEEDS,
-        names=[optimizer],
-    )
+
+    def compared(rates: np.ndarray) -> Any:
+        return compare_optimizers(
+            problem(name),
+            jax.random.key(0),
+            architecture=Architecture(width=16, layers=LAYERS, heads=2, **VARIANTS[variant]),
+            training=training,
+            rates=rates,
+            seeds=SEEDS,
+            names=[optimizer],
+        )
+
+    found = compared(OPTIMIZERS[optimizer].rates)
+    for _ in range(SHIFTS):
+        if found.at_edge(optimizer):
+            tried = found.rates[optimizer]
+            # the best of these becomes the middle of the next
+            found = compared(tried * (tried[found.best(optimizer)] / tried[len(tried) // 2]))
     best, every = found.best(optimizer), max(training.steps // SHOWN, 1)
     losses, norms = found.losses[optimizer][best], found.gradients[optimizer][best]
     norms = _binned(norms, every).mean(axis=0)
@@ -125,12 +137,16 @@ def drawn(found: dict[str, Any]) -> None:
 
 
 def _losses(axis: Any, rows: dict[str, Any], last: int) -> None:
-    for name, row in rows.items():
+    for name, row in ((name, rows[name]) for name in OPTIMIZERS):
         losses = np.array(row["loss"], float)
+        lasted = np.isfinite(losses).all(axis=1)
+        lost, losses = len(losses) - int(lasted.sum()), losses[lasted]
         places = (np.arange(losses.shape[1]) + 0.5) * last / losses.shape[1]
-        mark = " ⚠ edge" if row["at the edge"] else ""
+        mark = (" ⚠ edge" if row["at the edge"] else "") + (f", {lost} blew up" if lost else "")
         (line,) = axis.plot(places, losses.mean(axis=0), label=f"{name}, rate {row['rate']:.2g}{mark}")
         axis.fill_between(places, losses.min(axis=0), losses.max(axis=0), color=line.get_color(), alpha=0.15, lw=0)
+    # peaks of single steps would leave no room for the rest
+    axis.set_ylim(top=1.5 * max(max(seed[:1]) for row in rows.values() for seed in row["loss"]))
     axis.legend(fontsize=7)
 
 
@@ -160,11 +176,11 @@ def table(found: dict[str, Any]) -> str:
                 "| optimiser | rate | final losses | symmetric | rank KᵀQ | rank V |",
             ]
             lines += ["|---|---|---|---|---|---|"]
-            for optimizer, row in rows.items():
+            for optimizer, row in ((name, rows[name]) for name in OPTIMIZERS):
                 rate = f"{row['rate']:.2g}" + (" (edge)" if row["at the edge"] else "")
                 kept = ("symmetric share of KᵀQ", "stable rank of KᵀQ", "stable rank of V")
                 means = " | ".join(f"{np.mean(row['structure'][key]):.2f}" if row["structure"] else "–" for key in kept)
-                finals = ", ".join(map(str, row["final loss"]))
+                finals = ", ".join("blew up" if loss is None else str(loss) for loss in row["final loss"])
                 lines.append(f"| {optimizer} | {rate} | {finals} | {means} |")
     return "\n".join(lines) + "\n"
 

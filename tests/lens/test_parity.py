@@ -318,16 +318,18 @@ def test_the_parity_number_needs_a_reference_that_knows_the_model(
         return SimpleNamespace(AutoModel=SimpleNamespace(from_pretrained=partial(opens, error=error)))
 
     checkpoint = mf.lens.load(where).checkpoint
-    assert parity._opened(reference(None), checkpoint) == "reference"
+    assert parity._opened(reference(None), checkpoint, "float32") == "reference"
     # nothing is fetched, no code of others runs, no pickle is opened
     (path, settings), *_ = asked
     assert path == str(where)
     assert settings.items() >= {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}.items()
+    # kills: a cast after opening, which quantised models refuse
+    assert settings["dtype"] == "float32"
     for error in (OSError("no file"), ValueError("unknown model"), KeyError("setting"), ImportError("gguf")):
-        assert parity._opened(reference(error), checkpoint) is None
+        assert parity._opened(reference(error), checkpoint, "float32") is None
     # kills: any error at all, a defect of ours included, passed over in silence
     with pytest.raises(TypeError):
-        parity._opened(reference(TypeError("a defect")), checkpoint)
+        parity._opened(reference(TypeError("a defect")), checkpoint, "float32")
     # weights that do not lie in a folder, and shuffled ones, have no reference; nor has anything without torch
     assert parity.deviation(mf.lens.load(where).shuffled(), np.arange(3)) is None
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

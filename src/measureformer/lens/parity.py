@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +20,8 @@ UNKNOWN = OSError, ValueError, KeyError, ImportError
 def deviation(model: Model, tokens: np.ndarray) -> float | None:
     """The largest difference between the hidden states of the lens and of `transformers`, relative to their size.
 
-    None if `transformers` and torch are not installed, or cannot open the model. Nothing is fetched.
+    None if `transformers` and torch are not installed, or cannot open the model (GGUF needs `accelerate` too). Nothing
+    is fetched.
     """
     packages = ("torch", "transformers")
     # a checkpoint of another class, such as the shuffled one, is not what lies in the folder
@@ -26,20 +29,37 @@ def deviation(model: Model, tokens: np.ndarray) -> float | None:
     if not stored or any(importlib.util.find_spec(name) is None for name in packages):
         return None
     torch, transformers = (cast(Any, importlib.import_module(name)) for name in packages)
-    reference = _opened(transformers, model.checkpoint)
+    with _silent(transformers.utils.logging):
+        reference = _opened(transformers, model.checkpoint, torch.float32)
     if reference is None:
         return None
     with torch.inference_mode():
-        states = reference.float().eval()(torch.from_numpy(tokens)[None], output_hidden_states=True).hidden_states
+        states = reference.eval()(torch.from_numpy(tokens)[None], output_hidden_states=True).hidden_states
     trace = model.trace(tokens)
     ours = [*trace.measures[:-1], trace.exit()]
     pairs = zip(ours, states, strict=True)
     return max(_apart(np.asarray(mu.points, np.float64), state[0].numpy()) for mu, state in pairs)
 
 
-def _opened(transformers: Any, checkpoint: Checkpoint) -> Any:
+@contextmanager
+def _silent(logging: Any) -> Iterator[None]:
+    """Without the bars and notices of `transformers`: the lens has its own bar, and says what it found."""
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _opened(transformers: Any, checkpoint: Checkpoint, dtype: Any) -> Any:
     """The model as the reference opens it; None if it does not know it."""
     settings: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
+    # at once: one that was quantised cannot be cast afterwards
+    settings["dtype"] = dtype
     if checkpoint.source.endswith(".gguf"):
         settings["gguf_file"] = checkpoint.source
     try:
