@@ -68,7 +68,7 @@ lens-data: ## fetch real pretrained weights for the claims about them, 280 MB
 docs: setup ## build the documentation into site/
 	@# with --quiet, --strict would not count warnings; so the output is kept back unless the build fails
 	@said=$$($(PY) -m mkdocs build --strict 2>&1) || { echo "$$said"; exit 1; }
-	@echo site/index.html
+	@echo "site/index.html; with a search box: $(PY) -m http.server -b 127.0.0.1 -d site"
 
 figures: setup ## draw the figures of the documentation again, and the maps that are made from the code
 	@$(PY) tools/_figures.py $(ARGS)

@@ -6,7 +6,7 @@
 # .venv/extra-*   check sum of the files that say what to install, one per installed extra
 set -eu
 cd "$(dirname "$0")/.."
-size="a minute or two and 1.3 GB"
+size="two or three minutes and 1.9 GB"
 
 say() { printf 'measureformer: %s\n' "$*" >&2; }
 refuse() { say "$@"; exit 1; }

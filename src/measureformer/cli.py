@@ -45,7 +45,9 @@ What to type next:
   measureformer atlas --quick   check all of them and write atlas/index.html
   measureformer diff OLD NEW    what changed between two atlases
   measureformer memory FOLDER   recall your own pictures from halves of them
-  measureformer lens PATH       measure a pretrained transformer on a text
+  measureformer lens [PATH]     measure a pretrained transformer on a text; without a path, the small one in the box
+  measureformer icl train       train a model to learn from its prompt, and compare it with classical learners
+  measureformer text train      train a small language model on a text, and let it write
   measureformer explore         drag tokens, draw functions and digits, in the browser
   measureformer --help          everything else
 """

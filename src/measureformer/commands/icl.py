@@ -9,7 +9,9 @@ import typer
 
 from measureformer.errors import OptionError
 
-app = typer.Typer(help="In-context learning: train a model on a task, compare it with classical learners.")
+app = typer.Typer(
+    no_args_is_help=True, help="In-context learning: train a model on a task, compare it with classical learners."
+)
 
 PRESETS = {"minutes": (12_000, 64, 2e-3), "hour": (80_000, 64, 2e-3)}
 """Name ↦ steps, prompts in each, and rate."""

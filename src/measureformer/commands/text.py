@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Text: train a small language model on a file, and let it write.")
+app = typer.Typer(no_args_is_help=True, help="Text: train a small language model on a file, and let it write.")
 
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 

@@ -137,7 +137,7 @@ def open_checkpoint(source: Any, config: Mapping[str, Any] | None = None) -> Che
     path = Path(source)
     if not path.exists():
         raise CheckpointError(
-            got=f"{path.name or str(path)!r}, which is not there",
+            got=f"{str(path)!r}, which is not there",
             need="a folder or a file with weights",
             do="Nothing is downloaded: give the path of a model on this disk.",
         )

@@ -139,10 +139,13 @@ def shaped(value: Any, name: str, axes: str) -> Any:
     """Refuse an array whose number of axes is not that of `axes`, e.g. "n d"."""
     wanted = len(axes.split())
     if np.ndim(value) != wanted:
+        do = "Tokens are rows: reshape the array."
+        if np.ndim(value) > wanted:
+            do = "Take one of them with array[0], or jax.vmap over the first axis."
+        elif axes == "n d" and np.ndim(value) == 1:
+            do = "Tokens are rows: array[:, None] makes n tokens on the line, array[None] one token in R^n."
         raise ShapeError(
-            got=f"{name} of shape {np.shape(value)}",
-            need=f"{wanted} axes, ({', '.join(axes.split())})",
-            do="Tokens are rows: reshape the array, or add an axis with array[None].",
+            got=f"{name} of shape {np.shape(value)}", need=f"{wanted} axes, ({', '.join(axes.split())})", do=do
         )
     return value
 

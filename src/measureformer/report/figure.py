@@ -102,7 +102,7 @@ def draw(figure: Figure) -> Any:
         # named positions are 0, 1, 2, …, which no logarithmic axis has
         xscale = "linear" if figure.xticks else figure.xscale
         set_scale(axes, "x", xscale, [x for series in figure.series for x in series.x])
-        if xscale == "linear" and _counts(figure):
+        if xscale == "linear" and counts(figure):
             axes.xaxis.get_major_locator().set_params(integer=True)
         set_scale(axes, "y", figure.yscale, [y for series in figure.series for y in (*series.y, *series.y2)])
         bars = _Bars([series for series in figure.series if series.style == "bars"], axes.get_yscale() == "log")
@@ -129,7 +129,7 @@ def draw(figure: Figure) -> Any:
         return drawing
 
 
-def _counts(figure: Figure) -> bool:
+def counts(figure: Figure) -> bool:
     """Whether the horizontal axis counts something, layers for instance: lines over three whole numbers or more."""
     lines = [series.x for series in figure.series if series.style == "line"]
     return bool(lines) and all(len(x) >= 3 and all(float(at).is_integer() for at in x) for x in lines)

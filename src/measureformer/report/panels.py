@@ -6,12 +6,13 @@ import importlib
 import math
 from typing import Any, cast
 
-from measureformer.report.figure import curve, set_scale, style, wrapped, write_legend
+from measureformer.report.figure import counts, curve, set_scale, style, wrapped, write_legend
 from measureformer.report.language import Looks
 from measureformer.result import Figure
 
-_PANEL, _WORDS = (1.15, 0.9), (0.4, 0.8)
-"""Width and height of small axes, and what is added to all of them for words, in inches."""
+_PANEL, _WORDS, _NARROWEST = (1.15, 0.9), (0.4, 0.8), 4.8
+"""Width and height of small axes, what is added to all of them for words, and the width that a title and a legend need
+at least, in inches."""
 
 
 def draw_panels(figure: Figure) -> Any:
@@ -25,10 +26,13 @@ def draw_panels(figure: Figure) -> Any:
     rows = math.ceil(len(single) / columns)
     with style():
         canvas = cast(Any, importlib.import_module("matplotlib.figure"))
-        size = tuple(n * side + more for n, side, more in zip((columns, rows), _PANEL, _WORDS, strict=True))
+        width, height = (n * side + more for n, side, more in zip((columns, rows), _PANEL, _WORDS, strict=True))
+        size = max(width, _NARROWEST), height
         drawing = canvas.Figure(figsize=size, layout="constrained", facecolor="white")
         grid = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).reshape(-1)
         set_scale(grid[0], "x", figure.xscale, [x for series in figure.series for x in series.x])
+        if figure.xscale == "linear" and counts(figure):
+            grid[0].xaxis.get_major_locator().set_params(integer=True)
         set_scale(grid[0], "y", figure.yscale, [y for series in figure.series for y in (*series.y, *series.y2)])
         handles: list[Any] = []
         for axes, own in zip(grid, single, strict=False):

@@ -107,6 +107,12 @@ def read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file that training wrote, or a refusal."""
     try:
         body = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SavedRunError(
+            got=f"no training in {file.parent}",
+            need=f"a folder with {file.name}, as training leaves it",
+            do="Train first, with `measureformer icl train` or `measureformer text train`, or name its folder.",
+        ) from error
     except (OSError, ValueError) as error:
         raise damaged(file, f"cannot be read ({error})") from error
     if not isinstance(body, dict):
