@@ -76,9 +76,9 @@ class Check:
 class Series:
     """One curve, cloud, set of bars or band of a figure; `y2` is the other edge of a band.
 
-    Labels decide how it is drawn, the same in all figures: "control …" is vermilion with crosses, "tokens", "particles",
-    "density", "law" and "start" are green, and a line that is called a bound, a limit or certified is black and dashed,
-    like every dashed one, for what theory says. A band takes the colour of the series before it.
+    Labels decide how it is drawn, the same in all figures: "control …" is vermilion with crosses, "tokens", "density",
+    "particles", "law" and "start" are green, and a line that is called a bound, a limit or certified is black and
+    dashed, like every dashed one, for what theory says. A band takes the colour of the series before it.
     Numbers may come as any sequence, NumPy and JAX arrays included; not-a-number interrupts a curve.
 
     >>> Series("measured", x=(10.0, 100.0), y=(0.3, 0.1), style="points").y
