@@ -295,3 +295,11 @@ def test_near_misses_are_accepted() -> None:
     assert mf.Discrete.weighted(P, [True, False, True]).n == 3
     assert (mf.Discrete.dirac([0.0]) * 5e-324).n == 1
     assert mixture(0).discretize(2).n == 2
+
+
+@pytest.mark.parametrize(("points", "do"), [(ONES, "array[:, None]"), (P[None], "array[0]")])
+def test_what_to_do_about_axes(points: np.ndarray, do: str) -> None:
+    # kills: advice that makes one token in R^3 of three on the line, or that adds an axis to one too many
+    with pytest.raises(errors.ShapeError) as caught:
+        mf.Discrete.uniform(points)
+    assert do in caught.value.do

@@ -31,6 +31,23 @@ def test_each_line_has_axes_and_what_is_shared_is_in_all(lines: int, columns: in
     assert to_svg(drawing).startswith(b"<?xml")
 
 
+def test_few_heads_leave_room_for_the_title() -> None:
+    # kills: a page as narrow as its axes, which cuts title and legend
+    few = figure(4)
+    few = mf.Figure("Which heads are memories, and of which class", few.xlabel, few.ylabel, few.series)
+    drawing = draw_panels(few)
+    drawing.draw_without_rendering()
+    for words in (drawing._suptitle, *drawing.legends):
+        assert words.get_window_extent().x0 >= 0
+        assert words.get_window_extent().x1 <= drawing.bbox.x1
+
+
+def test_layers_have_whole_numbers() -> None:
+    own = mf.Series("head", (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), (1.0,) * 6)
+    axes = draw_panels(mf.Figure("Heads", "layer", "mass", (own, own))).axes[0]
+    assert all(float(place).is_integer() for place in axes.get_xticks())
+
+
 def test_the_same_numbers_give_the_same_bytes_and_labels_are_no_mathematics() -> None:
     first, second = (to_svg(draw_panels(figure(4))) for _ in range(2))
     assert first == second

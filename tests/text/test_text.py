@@ -204,3 +204,6 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
             mf.text.load(tmp_path)
         (tmp_path / name).write_bytes(files[name])
     assert mf.text.load(tmp_path).model.vocabulary == 3
+    # kills: advice to delete a folder that is not there
+    with pytest.raises(errors.SavedRunError, match=r"no training in .*Train first"):
+        mf.text.load(tmp_path / "nothing")
