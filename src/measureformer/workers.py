@@ -116,6 +116,8 @@ def _in_processes(
 ) -> Generator[tuple[int, T | Lost], None, None]:
     joblib = cast(Any, importlib.import_module("joblib"))
     loky = cast(Any, importlib.import_module("joblib.externals.loky"))
+    # a worker that has grown is replaced by a new one, and nothing is lost; the warning comes from a thread of loky
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
     left = set(range(len(items)))
     jobs = [joblib.delayed(_in_worker)(function, i, item) for i, item in enumerate(items)]
     parallel = joblib.Parallel(n_jobs=workers, backend="loky", return_as="generator_unordered", batch_size=1)
