@@ -57,18 +57,34 @@ def taught(
     numbers = [size for size in CHECKPOINTS if size < len(chosen)] + [len(chosen)]
     if plain.sups[-1] <= enough:
         found = {size: plain.coefficients(size) for size in numbers}
-    else:
-        more = drawn(rng, domain, POOL * search.contexts, sizes, search.queries)
-        contexts = contexts.joined(more)
-        columns = np.concatenate([columns, features(factors, products, more)])
+        return Lessons(products, found, {size: _left(columns, found[size], goals) for size in numbers}, plain.errors)
+    more = drawn(rng, domain, POOL * search.contexts, sizes, search.queries)
+    contexts = contexts.joined(more)
+    columns = np.concatenate([columns, features(factors, products, more)])
+    goals = np.concatenate([goals, _flat(answers(target, more))])
+    found, training = _weighed(columns, goals, [size for size in numbers if size <= FIRST], ridge)
+    if len(chosen) > FIRST:
         unusual = _unusual(rng, domain, factors, products, contexts, columns, ridge)
         columns = np.concatenate([columns, features(factors, products, unusual)])
-        goals = np.concatenate([goals, *(_flat(answers(target, part)) for part in (more, unusual))])
-        own = basis(columns, ridge=ridge)
-        found = {size: levelled(columns, goals, size, LESSONS, own) for size in numbers}
-    left = {k: np.linalg.norm(columns[:, :k] @ found[k] - goals, axis=1) for k in numbers}
-    training = {k: (float(np.sqrt((rows**2).mean())), float(rows.max())) for k, rows in left.items()}
+        goals = np.concatenate([goals, _flat(answers(target, unusual))])
+        many = _weighed(columns, goals, [size for size in numbers if size > FIRST], ridge)
+        found, training = found | many[0], training | many[1]
     return Lessons(products, found, training, plain.errors)
+
+
+def _weighed(
+    columns: np.ndarray, goals: np.ndarray, numbers: list[int], ridge: float
+) -> tuple[dict[int, np.ndarray], dict[int, tuple[float, float]]]:
+    """Coefficients of the first columns, for these numbers of them, and their errors."""
+    own = basis(columns[:, : max(numbers)], ridge=ridge)
+    found = {size: levelled(columns, goals, size, LESSONS, own) for size in numbers}
+    return found, {size: _left(columns, found[size], goals) for size in numbers}
+
+
+def _left(columns: np.ndarray, coefficients: np.ndarray, goals: np.ndarray) -> tuple[float, float]:
+    """Root mean square, and largest error."""
+    errors = np.linalg.norm(columns[:, : len(coefficients)] @ coefficients - goals, axis=1)
+    return float(np.sqrt((errors**2).mean())), float(errors.max())
 
 
 def _unusual(
@@ -82,8 +98,8 @@ def _unusual(
 ) -> Contexts:
     """Measures of which the others say little: those of large leverage, and larger ones near them, in a few turns.
 
-    Large errors elsewhere are on such measures: hundreds of terms can have any value there. To find them the target is
-    not needed, only the monomials.
+    Large errors elsewhere are on such measures: hundreds of terms can have any value there, and few terms cannot. To
+    find them the target is not needed, only the monomials.
     """
     R = basis(columns, ridge=ridge).R
     shape, count = contexts.x.shape[:2], -(-len(contexts.x) // (SHARE * (POOL + 1)))
