@@ -111,10 +111,11 @@ def fit(target: Any, domain: Any, key: Any, *, tol: Any = 1e-3, search: Search |
     for all measures in one program, any other function is called once for each. One monomial after the other is chosen
     from a random dictionary, the one that correlates best with what is left, and all coefficients are fitted again by
     least squares, with a penalty for large ones, until the largest training error is below tol/4. If it never is,
-    measures are added on which the terms could still have any value, those of large leverage, and all are weighed, so
-    that the largest error becomes small: for each number of terms in the report with weights of its own. Errors are
-    then looked for on other measures, of numbers of atoms that were not seen, first at random and then by an adversary.
-    The largest error found is no bound: nothing is proven about a function that is only sampled.
+    more measures are looked at, all are weighed so that the largest error becomes small, for each number of terms in
+    the report with weights of its own, and for more than 30 terms measures are searched for: on which the terms could
+    still have any value, those of large leverage, and on which the error is large. Errors are then looked for on other
+    measures, of numbers of atoms that were not seen, first at random and then by an adversary. The
+    largest error found is no bound: nothing is proven about a function that is only sampled.
 
     Statement   polynomials in blocks are dense in the continuous functions of (mu, x) on a compact domain
     Hypotheses  assumed: the target is continuous. If not, the report says that the error stalls.

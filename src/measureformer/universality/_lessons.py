@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from measureformer.universality._search import Search, sizes_of
 POOL, LESSONS = 5, 12
 """So many times more measures are looked at after the pursuit, and how often all of them are weighed again."""
 CLIMBS, STEPS, SHARE = 4, 4, 4
-"""How often measures of large leverage are added, steps of the climb to them, and contexts over their number."""
+"""How often unusual measures are added, steps of the climb to them, and contexts over their number."""
 FIRST, LARGE = 30, 1000.0
 """Terms that tell the size of the penalty, and the size of coefficients, in units of the target, that it expects."""
 CHECKPOINTS = (1, 3, 10, 30, 100, 300, 1000, 3000)
@@ -46,77 +47,103 @@ def taught(
     """Monomials by pursuit on random measures; then coefficients for each number of them, on more measures.
 
     Least squares is content with a small error on average. Measures on which it is large are rare, and must count more.
+    Many terms have large errors on measures that random ones are not likely to be near: these are searched for.
     """
     sizes = sizes_of(search)[0]
     contexts = drawn(rng, domain, search.contexts, sizes, search.queries)
     goals = _flat(answers(target, contexts))
     dictionary = features(factors, products, contexts)
     chosen, ridge = _pursued(dictionary, goals, search.terms, enough)
-    columns, products = dictionary[:, chosen], products[chosen]
-    plain = nested(columns, goals, ridge=ridge)
+    data = _Data(contexts, dictionary[:, chosen], goals)
+    plain = nested(data.columns, goals, ridge=ridge)
     numbers = [size for size in CHECKPOINTS if size < len(chosen)] + [len(chosen)]
     if plain.sups[-1] <= enough:
         found = {size: plain.coefficients(size) for size in numbers}
-        return Lessons(products, found, {size: _left(columns, found[size], goals) for size in numbers}, plain.errors)
-    more = drawn(rng, domain, POOL * search.contexts, sizes, search.queries)
-    contexts = contexts.joined(more)
-    columns = np.concatenate([columns, features(factors, products, more)])
-    goals = np.concatenate([goals, _flat(answers(target, more))])
-    found, training = _weighed(columns, goals, [size for size in numbers if size <= FIRST], ridge)
-    if len(chosen) > FIRST:
-        unusual = _unusual(rng, domain, factors, products, contexts, columns, ridge)
-        columns = np.concatenate([columns, features(factors, products, unusual)])
-        goals = np.concatenate([goals, _flat(answers(target, unusual))])
-        many = _weighed(columns, goals, [size for size in numbers if size > FIRST], ridge)
-        found, training = found | many[0], training | many[1]
-    return Lessons(products, found, training, plain.errors)
+        training = {size: data.errors(found[size]) for size in numbers}
+        return Lessons(products[chosen], found, training, plain.errors)
+    teacher = _Teacher(rng, domain, target, factors, products[chosen], ridge)
+    data = data.joined(teacher.data(drawn(rng, domain, POOL * search.contexts, sizes, search.queries)))
+    # unusual for many terms is not so for few: random measures determine these, and searched ones would be in the way
+    few, many = [[k for k in numbers if (k > FIRST) == large] for large in (False, True)]
+    found, training = teacher.weighed(data, few)
+    if many:
+        data = teacher.with_unusual(data, -(-search.contexts // SHARE))
+        data = teacher.with_hard(data, -(-search.contexts // SHARE))
+        more = teacher.weighed(data, many)
+        found, training = found | more[0], training | more[1]
+    return Lessons(products[chosen], found, training, plain.errors)
 
 
-def _weighed(
-    columns: np.ndarray, goals: np.ndarray, numbers: list[int], ridge: float
-) -> tuple[dict[int, np.ndarray], dict[int, tuple[float, float]]]:
-    """Coefficients of the first columns, for these numbers of them, and their errors."""
-    own = basis(columns[:, : max(numbers)], ridge=ridge)
-    found = {size: levelled(columns, goals, size, LESSONS, own) for size in numbers}
-    return found, {size: _left(columns, found[size], goals) for size in numbers}
+class _Data(NamedTuple):
+    """Measures, the values of the monomials on them, (k·m, count), and those of the target, (k·m, e)."""
+
+    contexts: Contexts
+    columns: np.ndarray
+    goals: np.ndarray
+
+    def joined(self, other: _Data) -> _Data:
+        columns, goals = (np.concatenate(pair) for pair in zip(self[1:], other[1:], strict=True))
+        return _Data(self.contexts.joined(other.contexts), columns, goals)
+
+    def errors(self, coefficients: np.ndarray) -> tuple[float, float]:
+        """Root mean square, and largest error."""
+        left = np.linalg.norm(self.columns[:, : len(coefficients)] @ coefficients - self.goals, axis=1)
+        return float(np.sqrt((left**2).mean())), float(left.max())
+
+    def worst(self, rows: np.ndarray, count: int) -> Contexts:
+        """The contexts with the largest numbers (k·m,), of all their queries."""
+        return self.contexts.rows(np.argsort(rows.reshape(self.contexts.x.shape[:2]).max(axis=1))[-count:])
 
 
-def _left(columns: np.ndarray, coefficients: np.ndarray, goals: np.ndarray) -> tuple[float, float]:
-    """Root mean square, and largest error."""
-    errors = np.linalg.norm(columns[:, : len(coefficients)] @ coefficients - goals, axis=1)
-    return float(np.sqrt((errors**2).mean())), float(errors.max())
+@dataclass(frozen=True)
+class _Teacher:
+    """Finds measures that are worth learning from."""
 
+    rng: np.random.Generator
+    domain: AbstractDomain
+    target: Target
+    factors: Factors
+    products: np.ndarray
+    ridge: float
 
-def _unusual(
-    rng: np.random.Generator,
-    domain: AbstractDomain,
-    factors: Factors,
-    products: np.ndarray,
-    contexts: Contexts,
-    columns: np.ndarray,
-    ridge: float,
-) -> Contexts:
-    """Measures of which the others say little: those of large leverage, and larger ones near them, in a few turns.
+    def data(self, contexts: Contexts) -> _Data:
+        return _Data(contexts, self.values(contexts), _flat(answers(self.target, contexts)))
 
-    Large errors elsewhere are on such measures: hundreds of terms can have any value there, and few terms cannot. To
-    find them the target is not needed, only the monomials.
-    """
-    R = basis(columns, ridge=ridge).R
-    shape, count = contexts.x.shape[:2], -(-len(contexts.x) // (SHARE * (POOL + 1)))
-    added: list[Contexts] = []
+    def values(self, contexts: Contexts) -> np.ndarray:
+        return features(self.factors, self.products, contexts)
 
-    def score(some: Contexts) -> np.ndarray:
-        return leverages(features(factors, products, some), R).reshape(-1, shape[1]).max(axis=1)
+    def weighed(self, data: _Data, numbers: list[int]) -> tuple[dict[int, np.ndarray], dict[int, tuple[float, float]]]:
+        """Coefficients of the first monomials, for these numbers of them, and their errors."""
+        own = basis(data.columns[:, : max(numbers)], ridge=self.ridge)
+        found = {size: levelled(data.columns, data.goals, size, LESSONS, own) for size in numbers}
+        return found, {size: data.errors(found[size]) for size in numbers}
 
-    everything, heights = contexts, leverages(columns, R).reshape(shape).max(axis=1)
-    for _ in range(CLIMBS):
-        new = climbed(rng, domain, everything.rows(np.argsort(heights)[-count:]), score, STEPS)
-        added.append(new)
-        columns = np.concatenate([columns, features(factors, products, new)])
-        everything = everything.joined(new)
-        R = np.linalg.qr(np.concatenate([R, columns[-count * shape[1] :]]), mode="r")
-        heights = leverages(columns, R).reshape(-1, shape[1]).max(axis=1)
-    return Contexts(*(np.concatenate(leaves) for leaves in zip(*added, strict=True)))
+    def with_unusual(self, data: _Data, count: int) -> _Data:
+        """And measures of which the others say little: those of large leverage, and larger near them, in a few turns.
+
+        Hundreds of terms could have any value there. To find them the target is not needed, only the monomials.
+        """
+        R = basis(data.columns, ridge=self.ridge).R
+        for _ in range(CLIMBS):
+
+            def score(contexts: Contexts, R: np.ndarray = R) -> np.ndarray:
+                return leverages(self.values(contexts), R).reshape(contexts.x.shape[:2]).max(axis=1)
+
+            start = data.worst(leverages(data.columns, R), count)
+            new = self.data(climbed(self.rng, self.domain, start, score, STEPS))
+            data, R = data.joined(new), np.linalg.qr(np.concatenate([R, new.columns]), mode="r")
+        return data
+
+    def with_hard(self, data: _Data, count: int) -> _Data:
+        """And measures with large errors, near the worst of those that are there, as in an exchange algorithm."""
+        size = len(self.products)
+        best = self.weighed(data, [size])[0][size]
+
+        def score(contexts: Contexts) -> np.ndarray:
+            return largest_errors(self.factors, self.products, best, contexts, answers(self.target, contexts))
+
+        start = data.worst(np.linalg.norm(data.columns @ best - data.goals, axis=1), count)
+        return data.joined(self.data(climbed(self.rng, self.domain, start, score, STEPS)))
 
 
 def _pursued(dictionary: np.ndarray, goals: np.ndarray, terms: int, enough: float) -> tuple[np.ndarray, float]:

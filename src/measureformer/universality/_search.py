@@ -18,8 +18,8 @@ class Search:
 
     The dictionary holds `candidates` random monomials of at most `degree` blocks, drawn from `blocks` random blocks
     whose logits are up to `sharpness`. Coefficients are fitted on `contexts` measures of at most `atoms` atoms, with
-    `queries` queries each, and on six times as many more, the worst of which count more. Errors are then looked for
-    on other measures, of up to 4·atoms atoms.
+    `queries` queries each, and on five times as many more and some that are searched for; the worst count more. Errors
+    are then looked for on other measures, of up to 4·atoms atoms.
 
     >>> import measureformer as mf
     >>> mf.universality.Search(terms=30).degree
