@@ -21,7 +21,7 @@ from measureformer.files import write_atomically
 from measureformer.report.figure import draw, to_svg
 from measureformer.result import Figure, Series
 from measureformer.universality import Architecture, Search, error_curve, fit, fit_map, graded, map_errors, train
-from measureformer.universality._fit import LARGE, LESSONS, POOL
+from measureformer.universality._lessons import CLIMBS, LARGE, LESSONS, POOL, SHARE, STEPS
 
 LINE, WIDE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
 SEEDS, OF_TARGETS = range(3), range(100, 105)
@@ -211,7 +211,15 @@ def figures(data: dict[str, Any]) -> dict[str, Figure]:
 
 def main() -> None:
     RESULTS.mkdir(exist_ok=True)
-    about = {**asdict(Search()), "LARGE": LARGE, "POOL": POOL, "LESSONS": LESSONS}
+    about = {
+        **asdict(Search()),
+        "LARGE": LARGE,
+        "POOL": POOL,
+        "LESSONS": LESSONS,
+        "CLIMBS": CLIMBS,
+        "STEPS": STEPS,
+        "SHARE": SHARE,
+    }
     body = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     if body.get("about") != about:
         body = {"about": about, "found": {}}

@@ -13,7 +13,9 @@ import measureformer as mf
 from measureformer import errors
 from measureformer.universality import Search
 from measureformer.universality._contexts import answers, drawn
-from measureformer.universality._pursuit import levelled, nested, pursue
+from measureformer.universality._lessons import _Data, _Teacher
+from measureformer.universality._pursuit import basis, levelled, leverages, nested, pursue
+from measureformer.universality._search import dictionary
 
 LINE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
 SEARCH = Search(terms=100, blocks=120, candidates=400, contexts=400, atoms=12, rounds=1)
@@ -159,13 +161,57 @@ def test_pursuit_is_least_squares_on_what_it_chose() -> None:
 
 
 def test_weighed_again_and_again_the_largest_error_is_nearly_the_least_one() -> None:
-    # |x| ≈ x² + 1/8 with error 1/8 is the best even parabola; kills: weights that shrink where errors are large
+    # |x| ≈ x² + 1/8 with error 1/8 is the best even parabola; the best quartic has 0.0676
+    # kills: weights that shrink where errors are large, weights of all columns for the first ones
     x = np.linspace(-1, 1, 401)
-    columns, y = np.stack([np.ones_like(x), x**2], axis=1), np.abs(x)[:, None]
-    plain, level = nested(columns, y), levelled(columns, y, 12)
-    assert plain.sups[-1] > 0.18
-    assert 0.125 <= level.sups[-1] < 0.13
-    np.testing.assert_allclose(level.coefficients(2)[:, 0], [1 / 8, 1], atol=0.02)
+    columns, y = np.stack([np.ones_like(x), x**2, x**4], axis=1), np.abs(x)[:, None]
+    assert nested(columns, y).sups[1] > 0.18
+    own = basis(columns)
+    level = levelled(columns, y, 2, 12, own)
+    assert 0.125 <= np.abs(columns[:, :2] @ level - y).max() < 0.13
+    np.testing.assert_allclose(level[:, 0], [1 / 8, 1], atol=0.02)
+    assert 0.0675 <= np.abs(columns @ levelled(columns, y, 3, 12, own) - y).max() < 0.073
+    # least squares with a penalty if nothing is weighed
+    ridge = nested(columns, y, ridge=0.3)
+    np.testing.assert_allclose(levelled(columns, y, 2, 0, basis(columns, ridge=0.3)), ridge.coefficients(2), atol=1e-12)
+
+
+def test_leverage_is_large_where_data_are_missing() -> None:
+    rng = np.random.default_rng(5)
+    columns = rng.normal(size=(50, 3)) * [1.0, 1.0, 0.01]
+    R = basis(columns, ridge=0.1).R
+    values = np.concatenate([columns, np.eye(3)])
+    truth = np.einsum("si,ij,sj->s", values, np.linalg.inv(columns.T @ columns + 50 * 0.1 * np.eye(3)), values)
+    np.testing.assert_allclose(leverages(values, R), truth, rtol=1e-10)
+    plain = leverages(np.concatenate([columns, np.eye(3)]), basis(columns).R)
+    assert plain[:50].sum() == pytest.approx(3)  # the number of columns
+    assert plain[-1] > 1e3 * plain[-2]
+
+
+def test_searched_measures_leave_less_freedom_and_smaller_errors() -> None:
+    # kills: climbs that go down or nowhere, the same measures added again, scores of other monomials
+    search = Search(terms=60, blocks=60, candidates=300, contexts=60, atoms=8)
+    rng, target = np.random.default_rng(6), mf.universality.distance_to_uniform()
+    factors, products = dictionary(rng, LINE, search)
+    teacher = _Teacher(rng, LINE, target, factors, products[:: len(products) // 59], 1e-6)
+    start = teacher.data(drawn(rng, LINE, 300, [1, 2, 3, 5, 8], 2))
+    probes = teacher.values(drawn(rng, LINE, 1000, [4, 6, 7], 2))
+
+    def freedom(data: _Data) -> float:
+        # the number of rows is that of the start, so that the penalty is the same
+        ridge = 1e-6 * len(start.columns) / len(data.columns)
+        return float(leverages(probes, basis(data.columns, ridge=ridge).R).max())
+
+    more = teacher.with_unusual(start, 15)
+    assert more.contexts.size == 300 + 4 * 15
+    again = start.joined(teacher.data(drawn(rng, LINE, 60, [1, 2, 3, 5, 8], 2)))
+    assert freedom(more) < 0.6 * freedom(start)
+    assert freedom(more) < 0.8 * freedom(again)
+    size = len(teacher.products)
+    found, training = teacher.weighed(start, [size])
+    hard = teacher.with_hard(start, 15)
+    assert hard.errors(found[size])[1] > 1.2 * training[size][1]
+    assert teacher.weighed(hard, [size])[1][size][1] < hard.errors(found[size])[1]
 
 
 def test_each_column_is_the_one_that_leaves_least() -> None:

@@ -8,13 +8,13 @@ from measureformer.universality import yun as yun
 from measureformer.universality._compile import compile as compile
 from measureformer.universality._export import load as load
 from measureformer.universality._fit import Fit as Fit
-from measureformer.universality._fit import Search as Search
 from measureformer.universality._fit import fit as fit
 from measureformer.universality._moments import Moments as Moments
 from measureformer.universality._moments import atoms_of_moments as atoms_of_moments
 from measureformer.universality._moments import identify as identify
 from measureformer.universality._moments import moments as moments
 from measureformer.universality._moments import tilted_mean as tilted_mean
+from measureformer.universality._search import Search as Search
 from measureformer.universality._train import Architecture as Architecture
 from measureformer.universality._train import Trained as Trained
 from measureformer.universality._train import train as train

@@ -161,3 +161,23 @@ def perturbed(rng: np.random.Generator, domain: AbstractDomain, contexts: Contex
     top = log_weights.max(axis=1, keepdims=True)
     log_weights = log_weights - top - np.log(np.exp(log_weights - top).sum(axis=1, keepdims=True))
     return Contexts(points.reshape(k, n, dim), log_weights, x)
+
+
+def climbed(
+    rng: np.random.Generator,
+    domain: AbstractDomain,
+    start: Contexts,
+    score: Callable[[Contexts], np.ndarray],
+    rounds: int,
+) -> Contexts:
+    """Measures with larger scores (k,), by climbing: smaller and smaller changes are kept where the score grows."""
+    current, height = start, score(start)
+    for turn in range(rounds):
+        other = perturbed(rng, domain, current, 0.1 * 0.75**turn)
+        found = score(other)
+        better = found > height
+        current = Contexts(
+            *(np.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(other, current, strict=True))
+        )
+        height = np.maximum(height, found)
+    return current

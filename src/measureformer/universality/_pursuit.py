@@ -8,6 +8,8 @@ import numpy as np
 
 FLOOR = 0.05
 """Added to errors, as a share of the largest, so that no weight vanishes at once."""
+LIGHTEST = 1e-6
+"""No weight is less, of those that are 1 on average: normal equations would be singular."""
 INDEPENDENT = 1e-5
 """A column that the ones before explain up to this share is left out: its coefficient would be mostly rounding."""
 
@@ -95,21 +97,60 @@ def nested(columns: np.ndarray, y: np.ndarray, *, ridge: float = 0.0, weights: n
     return Nested(R, projections, errors, sups)
 
 
-def levelled(columns: np.ndarray, y: np.ndarray, rounds: int, *, ridge: float = 0.0) -> Nested:
-    """Least squares whose largest error is small: weights grow in proportion to errors, and the best ones are kept.
+def levelled(columns: np.ndarray, y: np.ndarray, size: int, rounds: int, basis: Basis) -> np.ndarray:
+    """Coefficients (size, e) of the first columns whose largest error is small, each size with weights of its own.
+
+    Weights grow in proportion to errors, and the best coefficients on the way are kept. `basis` is that of the columns.
 
     Statement   with a Chebyshev system and no floor, the limit is the best approximation in the largest error
     Ref         lawson1961.
     """
-    best = found = nested(columns, y, ridge=ridge)
-    weights = np.ones(len(columns))
-    for _ in range(rounds):
-        errors = np.linalg.norm(columns @ found.coefficients(columns.shape[1]) - y, axis=1)
-        weights *= errors / errors.max() + FLOOR
-        weights *= len(weights) / weights.sum()
-        found = nested(columns, y, ridge=ridge, weights=weights)
-        best = min(best, found, key=lambda one: one.sups[-1])
+    rows, own = len(columns), basis.Q[:, :size]
+    weights, goals = np.ones(len(own)), np.zeros((len(own), y.shape[1]))
+    goals[:rows] = y
+    best, least = np.zeros((size, y.shape[1])), np.inf
+    for _ in range(rounds + 1):
+        # orthogonal columns: the normal equations of other weights are nearly as good as a factorisation, and faster
+        scaled = np.sqrt(weights)[:, None] * own
+        found = basis.coefficients(np.linalg.solve(scaled.T @ scaled, own.T @ (weights[:, None] * goals)))
+        errors = np.linalg.norm(columns[:, :size] @ found - y, axis=1)
+        if errors.max() < least:
+            best, least = found, errors.max()
+        if errors.max() == 0:
+            break
+        weights[:rows] *= errors / errors.max() + FLOOR
+        weights[:rows] = np.maximum(weights[:rows] / weights[:rows].mean(), LIGHTEST)
     return best
+
+
+class Basis(NamedTuple):
+    """Orthogonal columns for those of a problem, the rows of its penalty included: columns = Q R."""
+
+    Q: np.ndarray
+    R: np.ndarray
+
+    def coefficients(self, found: np.ndarray) -> np.ndarray:
+        """Coefficients of the first columns, from those of the first orthogonal ones."""
+        from scipy.linalg import solve_triangular
+
+        return solve_triangular(self.R[: len(found), : len(found)], found)
+
+
+def basis(columns: np.ndarray, *, ridge: float = 0.0) -> Basis:
+    """Orthogonal columns with the same spans, for each number of the first ones."""
+    return Basis(*np.linalg.qr(_penalised(columns, np.zeros((len(columns), 1)), ridge)[0]))
+
+
+def leverages(values: np.ndarray, R: np.ndarray) -> np.ndarray:
+    """Of rows φ, φᵀ (RᵀR)⁻¹ φ: how much a prediction there changes with the data, if those are of columns Q R.
+
+    Statement   data whose largest leverage is least are those that determine the coefficients best; it is then the
+                number of columns over that of rows
+    Ref         kiefer1960.
+    """
+    from scipy.linalg import solve_triangular
+
+    return (solve_triangular(R, values.T, trans="T") ** 2).sum(axis=0)
 
 
 def _penalised(columns: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:

@@ -21,7 +21,7 @@ from measureformer.numerics.random import generator
 from measureformer.training.folder import Folder
 from measureformer.training.loop import trained
 from measureformer.universality._contexts import Contexts, answers, drawn
-from measureformer.universality._fit import Search, sizes_of
+from measureformer.universality._search import Search, sizes_of
 from measureformer.universality.compiled import Layers, Weights, as_transformer, values
 
 

@@ -17,7 +17,8 @@ from measureformer.numerics.random import generator, two_keys
 from measureformer.structure import recover
 from measureformer.transport import wasserstein
 from measureformer.universality._contexts import drawn
-from measureformer.universality._fit import Fit, Search, fit
+from measureformer.universality._fit import Fit, fit
+from measureformer.universality._search import Search
 from measureformer.universality.compiled import Compiled
 
 

@@ -14,7 +14,8 @@ from jaxtyping import Array
 from measureformer.errors import OptionError
 from measureformer.measures.domain import AbstractDomain
 from measureformer.universality._contexts import answers, drawn
-from measureformer.universality._fit import Fit, Search, fit
+from measureformer.universality._fit import Fit, fit
+from measureformer.universality._search import Search
 from measureformer.universality.targets import Functional
 
 
