@@ -131,7 +131,7 @@ class _Teacher:
 
             start = data.worst(leverages(data.columns, R), count)
             new = self.data(climbed(self.rng, self.domain, start, score, STEPS))
-            data, R = data.joined(new), np.linalg.qr(np.concatenate([R, new.columns]), mode="r")
+            data, R = data.joined(new), basis(np.concatenate([R, new.columns])).R
         return data
 
     def with_hard(self, data: _Data, count: int) -> _Data:

@@ -150,7 +150,7 @@ def leverages(values: np.ndarray, R: np.ndarray) -> np.ndarray:
     """
     from scipy.linalg import solve_triangular
 
-    return (solve_triangular(R, values.T, trans="T") ** 2).sum(axis=0)
+    return (solve_triangular(R, values.T, trans=1) ** 2).sum(axis=0)
 
 
 def _penalised(columns: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:

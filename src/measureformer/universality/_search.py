@@ -44,7 +44,7 @@ class Search:
             raise OptionError(got=f"sharpness = {self.sharpness}", need="a positive number", do="Leave it out.")
 
 
-def sizes_of(search: Any) -> tuple[list[int], list[int]]:
+def sizes_of(search: Search) -> tuple[list[int], list[int]]:
     """Numbers of atoms of the measures that are fitted, and of those on which errors are looked for."""
     most = search.atoms
     seen = sorted({n for n in (1, 2, 3, 5, 8) if n < most} | {most})
