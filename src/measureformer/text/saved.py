@@ -83,7 +83,7 @@ def load(folder: Any) -> TextModel:
     >>> import measureformer as mf
     >>> mf.text.load("nowhere")
     Traceback (most recent call last):
-    measureformer.errors.SavedRunError: got nowhere/config.json, which cannot be read...
+    measureformer.errors.SavedRunError: got no training in nowhere; need a folder with config.json...
     """
     file = Path(folder) / "config.json"
     config = read_json(file)
