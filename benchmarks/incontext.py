@@ -19,11 +19,13 @@ import torch
 import torch.nn.functional as F
 from compare import CONSOLE, Number, interleaved, machine, row, write
 
+import measureformer as mf
 from measureformer import text
 from measureformer.incontext import Architecture, InContextModel, Training, error_curve, tasks, train
 from measureformer.incontext._train import InContextLoss
 from measureformer.incontext.language import CorpusLoss
 from measureformer.training import loop
+from measureformer.training.devices import everywhere
 
 FAST = "--fast" in sys.argv
 DIM, POINTS, BATCH, STEPS, RATE = 5, 11, 64, 12_000, 2e-3
@@ -101,13 +103,11 @@ def ours() -> Any:
 def steps(model: Any, objective: Any, batch: int, count: int) -> Any:
     """So many steps of a training, going on from the last ones."""
     settings = Training(steps=10**9, batch=batch, rate=RATE, warmup=0.0)
-    state = [loop._started(model, settings)]
+    program = loop.prepared(objective, settings, jax.random.key(1), model)
+    state = [everywhere(loop._started(model, settings), program.mesh)]
 
     def run() -> None:
-        place = state[0], model
-        state[0], values = loop._chunk(
-            place, objective, settings, jax.random.key(1), np.asarray(count), np.asarray(True)
-        )
+        state[0], values = loop._chunk(state[0], program, np.asarray(count), np.asarray(True))
         values.block_until_ready()
 
     return run
@@ -148,6 +148,7 @@ def written() -> list[Number]:
 
 
 def main() -> None:
+    mf.use_cores()  # as `measureformer icl train` does
     (mine, count), (other, same) = ours(), theirs()
     if abs(count - same) > 0.01 * count:
         raise SystemExit(f"models of {count} and {same} parameters are not the same")

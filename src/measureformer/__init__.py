@@ -88,6 +88,7 @@ _HOMES = {
     "flows": ["flow", "gaussian_flow"],
     "structure": ["is_support_preserving", "is_transformer", "recover", "regular_derivative"],
     "distributed": ["join_workers"],
+    "training": ["use_cores"],
     "workers": ["Workers", "sweep"],
     "_claims": ["Claim", "check", "claims"],
     "result": ["Check", "Figure", "Outcome", "Result", "Series"],
@@ -180,6 +181,7 @@ if TYPE_CHECKING:
     from measureformer.structure import is_transformer as is_transformer
     from measureformer.structure import recover as recover
     from measureformer.structure import regular_derivative as regular_derivative
+    from measureformer.training import use_cores as use_cores
     from measureformer.transport import conditional_wasserstein as conditional_wasserstein
     from measureformer.transport import coupling as coupling
     from measureformer.transport import positive_wasserstein as positive_wasserstein

@@ -199,6 +199,6 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_chunks_of_any_length_are_one_program(monkeypatch: pytest.MonkeyPatch, whole: Trained) -> None:
     # 20 steps at once, or one by one
     chunk = loop._chunk
-    one = lambda place, *rest: chunk(place, *rest[:3], np.asarray(1), rest[4])  # noqa: E731
+    one = lambda state, program, _, more: chunk(state, program, np.asarray(1), more)  # noqa: E731
     monkeypatch.setattr(loop, "_chunk", one)
     assert bits(run()) == bits(whole)

@@ -41,7 +41,9 @@ def train(
 
     from measureformer.incontext import Architecture, InContextModel, Training
     from measureformer.incontext import train as trained
+    from measureformer.training import use_cores
 
+    use_cores()
     chosen, law = _chosen(preset, PRESETS, "preset"), _task(task, dim)
     count, batch, rate = chosen if steps is None else (steps, *chosen[1:])
     with_positions = points if reading == "sequence" else None

@@ -31,7 +31,9 @@ def train(
 
     from measureformer import text
     from measureformer.incontext import Architecture, Training
+    from measureformer.training import use_cores
 
+    use_cores()
     found = text.train(
         text.documentation() if file is None else text.read(file),
         jax.random.key(seed),

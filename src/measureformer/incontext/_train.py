@@ -19,6 +19,7 @@ from measureformer.incontext.models import InContextModel
 from measureformer.incontext.saved import write_model
 from measureformer.incontext.tasks import AbstractTask, Curriculum, Task
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.training.devices import part_of
 from measureformer.training.folder import Folder
 from measureformer.training.loop import Observer, Run, trained
 
@@ -69,15 +70,19 @@ class Training:
     def optimizer(self) -> Any:
         import optax
 
-        rate: Any = self.rate
-        if not self.constant:
-            rise = int(self.warmup * self.steps)
-            first = 0.0 if rise else self.rate
-            rate = optax.warmup_cosine_decay_schedule(
-                first, self.rate, rise, max(self.steps, rise + 1), self.rate / 100
-            )
+        rate = self.rate if self.constant else self._rate_at
         clipped = optax.identity() if self.clip is None else optax.clip_by_global_norm(self.clip)
         return optax.chain(clipped, direction(self.method), optax.scale_by_learning_rate(rate))
+
+    def _rate_at(self, step: Any) -> Array:
+        """The rate of a step, as a branch: the compiler would compute its cosine again for every weight otherwise."""
+        rise, least = int(self.warmup * self.steps), self.rate / 100
+        length = max(self.steps - rise, 1)
+        grow = lambda s: self.rate * s / max(rise, 1)  # noqa: E731
+        fall = lambda s: (  # noqa: E731
+            least + (self.rate - least) * 0.5 * (1 + jnp.cos(math.pi * jnp.minimum((s - rise) / length, 1)))
+        )
+        return jax.lax.cond(step < rise, grow, fall, jnp.asarray(step, jnp.float32))
 
 
 def direction(method: Method) -> Any:
@@ -112,22 +117,26 @@ class InContextLoss(eqx.Module):
     points: int = eqx.field(static=True)
 
     def __call__(self, model: InContextModel, key: Any, step: Any) -> Array:
+        return self.part(model, key, step, 0, 1)
+
+    def part(self, model: InContextModel, key: Any, step: Any, index: Any, count: int) -> Array:
+        """The mean over part `index` of `count` of the prompts."""
         dtype, (of_prompts, of_sizes) = model.read_in.dtype, jax.random.split(key)
-        count = self.points if model.reading == "sequence" else 2 * self.points
-        draw: Callable[[Any], Any] = lambda k: self.task.prompt(k, count, dtype)  # noqa: E731
+        length = self.points if model.reading == "sequence" else 2 * self.points
+        draw: Callable[[Any], Any] = lambda k: self.task.prompt(k, length, dtype)  # noqa: E731
         shares = jnp.ones(self.points, dtype)
         if self.curriculum is not None:
             task, plan = self.task, self.curriculum
             assert isinstance(task, Task)  # see `train`
-            draw = lambda k: task.prompt(k, count, dtype, plan.size(plan.dims, step, task.dim))  # noqa: E731
+            draw = lambda k: task.prompt(k, length, dtype, plan.size(plan.dims, step, task.dim))  # noqa: E731
             shares = (jnp.arange(self.points) < plan.size(plan.points, step, self.points)).astype(dtype)
-        prompts = jax.vmap(draw)(jax.random.split(of_prompts, self.batch))
+        prompts = jax.vmap(draw)(part_of(jax.random.split(of_prompts, self.batch), index, count))
         if model.reading == "sequence":
             found, truth = model.predictions(prompts.x, prompts.y), prompts.y
         else:
             # one context of a random number of examples, at least one, and many questions about it
             n = self.points
-            seen = jax.random.randint(of_sizes, (self.batch, 1), 1, max(n, 2))
+            seen = part_of(jax.random.randint(of_sizes, (self.batch, 1), 1, max(n, 2)), index, count)
             log_weights = jnp.where(jnp.arange(n) < seen, 0, -jnp.inf).astype(dtype)
             found = model.at(prompts.x[:, :n], prompts.y[:, :n], log_weights, prompts.x[:, n:])
             truth = prompts.y[:, n:]

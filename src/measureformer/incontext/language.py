@@ -18,6 +18,7 @@ from measureformer.maps.causal import Causal
 from measureformer.maps.mlp import Linear
 from measureformer.maps.transformer import Transformer
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.training.devices import part_of
 
 
 class LanguageModel(eqx.Module):
@@ -115,8 +116,13 @@ class CorpusLoss(eqx.Module):
     batch: int = eqx.field(static=True)
 
     def __call__(self, model: LanguageModel, key: Any, step: Any) -> Array:
+        return self.part(model, key, step, 0, 1)
+
+    def part(self, model: LanguageModel, key: Any, step: Any, index: Any, count: int) -> Array:
+        """The mean over part `index` of `count` of the windows."""
         length = min(model.context + 1, self.tokens.shape[0])
         starts = jax.random.randint(key, (self.batch, 1), 0, self.tokens.shape[0] - length + 1)
+        starts = part_of(starts, index, count)
         return jnp.mean(model.surprise(self.tokens[starts + jnp.arange(length)]))
 
 
@@ -127,4 +133,9 @@ class DocumentLoss(eqx.Module):
     batch: int = eqx.field(static=True)
 
     def __call__(self, model: LanguageModel, key: Any, step: Any) -> Array:
-        return jnp.mean(model.surprise(self.world.documents(key, self.batch, model.context + 1)))
+        return self.part(model, key, step, 0, 1)
+
+    def part(self, model: LanguageModel, key: Any, step: Any, index: Any, count: int) -> Array:
+        """The mean over part `index` of `count` of the documents, all of which are drawn: that is the lesser work."""
+        documents = self.world.documents(key, self.batch, model.context + 1)
+        return jnp.mean(model.surprise(part_of(documents, index, count)))

@@ -1,1 +1,5 @@
-"""Training of anything by gradients: one loop, one way to save it and to go on."""
+"""Training of anything by gradients: one loop, one way to save it and to go on, over the devices that there are."""
+
+from measureformer.training.devices import use_cores
+
+__all__ = ["use_cores"]

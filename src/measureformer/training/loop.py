@@ -4,6 +4,8 @@ The objective is a PyTree that can be called: its arrays (data, a task) are argu
 is part of it. Fresh data come from `key`, which follows from the seed and the number of the step alone, so that a
 training that goes on draws what it would have drawn. All weights lie in one vector meanwhile: an optimiser is then a
 few operations instead of a few for each array, which is quicker to compile and to run.
+
+Where the process has several devices, each takes a part of the batch (`training/devices.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array
 
 from measureformer.numerics.arrays import common_dtype
 from measureformer.progress import bar
+from measureformer.training.devices import PARTS, everywhere, here, shared_over
 from measureformer.training.folder import Folder
 
 RUNNING, LOSS_REACHED, GRADIENT_VANISHED, NOT_FINITE = range(4)
@@ -77,12 +81,12 @@ class Run:
 
     @property
     def weights(self) -> Any:
-        return _unraveled(self.template, self.state.weights)
+        return _unraveled(self.template, here(self.state.weights))
 
     @property
     def good(self) -> Any:
         """The last weights with a finite loss."""
-        return _unraveled(self.template, self.state.good)
+        return _unraveled(self.template, here(self.state.good))
 
     @property
     def done(self) -> int:
@@ -107,21 +111,44 @@ class Observer(NamedTuple):
     every: int
 
 
+class Program(NamedTuple):
+    """All of a training but its state."""
+
+    objective: Any
+    settings: Settings
+    key: Any
+    template: Any
+    """Arrays of the shapes of the weights."""
+    mesh: Mesh | None
+    """The devices that share the batch out; None if one has all of it."""
+
+
+def prepared(objective: Any, settings: Settings, key: Any, weights: Any) -> Program:
+    """The program of a training, with its arrays on all devices that take part."""
+    mesh = shared_over(objective)
+    return everywhere(Program(objective, settings, key, weights, mesh), mesh)
+
+
 def started(weights: Any, settings: Settings) -> State:
     """The state before the first update."""
     zero = jnp.zeros((), int)
     return State(weights, settings.optimizer.init(weights), weights, zero, zero)
 
 
-def updated(state: State, objective: Any, settings: Settings, key: Any, more: Any = True) -> tuple[State, Array]:
+def updated(
+    state: State, objective: Any, settings: Settings, key: Any, more: Any = True, *, shared: bool = False
+) -> tuple[State, Array]:
     """The state after one update, and the loss before it. Ended training, and `more` = False, leave it as it is.
 
-    Pure JAX; goes through jit and vmap.
+    Pure JAX; goes through jit and vmap. If the objective is `shared`, it is that of a part of the batch, on one of the
+    devices that do the same at the same time.
     """
     import optax
 
     fresh = jax.random.fold_in(key, state.done)
     value, slope = jax.value_and_grad(objective)(state.weights, fresh, state.done)
+    if shared:
+        value, slope = jax.lax.pmean((value, slope), PARTS)
     changes, memory = settings.optimizer.update(slope, state.optimizer, state.weights)
     size = optax.tree.norm(slope)
     finite = jnp.isfinite(value) & jnp.isfinite(size)
@@ -161,8 +188,10 @@ def trained(
     run.state = run.state._replace(code=jnp.zeros_like(run.state.code))
     # a state that was saved at its last step has one more loss than updates
     run.losses = run.losses[: int(run.state.done)]
+    program = prepared(objective, settings, key, weights)
+    run.state = everywhere(run.state, program.mesh)
     with bar("training", settings.steps) as show:
-        _advance(run, objective, settings, key, show=show, saver=_Saver(folder), observer=observer, last=last)
+        _advance(run, program, show=show, saver=_Saver(folder), observer=observer, last=last)
     # a file has them in the order of their names
     run.records = dict(sorted(run.records.items()))
     return run
@@ -170,9 +199,7 @@ def trained(
 
 def _advance(
     run: Run,
-    objective: Any,
-    settings: Settings,
-    key: Any,
+    program: Program,
     *,
     show: Callable[[float, str], None],
     saver: _Saver,
@@ -183,14 +210,13 @@ def _advance(
     while int(run.state.code) == RUNNING:
         done = int(run.state.done)
         _observe(run, observer, done)
-        left = settings.steps - done
+        left = program.settings.steps - done
         if left <= 0 and not last:
             break
         count, begun = min(length, max(left, 1)), time.perf_counter()
         if observer is not None and left > 0:
             count = min(count, observer.every - done % observer.every)
-        more = np.asarray(left > 0)
-        run.state, values = _chunk((run.state, run.template), objective, settings, key, np.asarray(count), more)
+        run.state, values = _chunk(run.state, program, np.asarray(count), np.asarray(left > 0))
         # the last loss of all was followed by no update
         known = int(run.state.done) + (left <= 0 or int(run.state.code) != RUNNING)
         run.losses = np.concatenate([run.losses, np.asarray(values)[: known - len(run.losses)]])
@@ -238,24 +264,40 @@ def _unraveled(template: Any, vector: Array) -> Any:
 
 
 @eqx.filter_jit
-def _chunk(
-    place: tuple[State, Any], objective: Any, settings: Settings, key: Any, count: Any, more: Any
-) -> tuple[State, Array]:
+def _chunk(state: State, program: Program, count: Any, more: Any) -> tuple[State, Array]:
     """At most `count` updates, and the losses before them. Any count is the same program, so the bits do not depend
     on where a training was cut into chunks."""
-    state, template = place
-    shaped = ravel_pytree(template)[1]
+    if program.mesh is None:
+        return _walked(state, program, count, more)
+    arrays, rest = eqx.partition((state, program, count, more), eqx.is_array)
+    same = PartitionSpec()
+    # every device holds all, and moves by the same mean slope: the states stay equal to the last bit
+    together = jax.shard_map(
+        lambda given: _walked(*eqx.combine(given, rest)),
+        mesh=program.mesh,
+        in_specs=(same,),
+        out_specs=same,
+        check_vma=False,
+    )
+    return together(arrays)
+
+
+def _walked(state: State, program: Program, count: Any, more: Any) -> tuple[State, Array]:
+    objective, mesh = program.objective, program.mesh
+    shaped = ravel_pytree(program.template)[1]
 
     def flat(vector: Array, key: Any, step: Any) -> Array:
-        return objective(shaped(vector), key, step)
+        if mesh is None:
+            return objective(shaped(vector), key, step)
+        return objective.part(shaped(vector), key, step, jax.lax.axis_index(PARTS), mesh.size)
 
     def running(carry: tuple[Any, State, Array]) -> Array:
         return (carry[0] < count) & (carry[1].code == RUNNING)
 
     def one(carry: tuple[Any, State, Array]) -> tuple[Any, State, Array]:
         i, state, values = carry
-        state, value = updated(state, flat, settings, key, more)
+        state, value = updated(state, flat, program.settings, program.key, more, shared=mesh is not None)
         return i + 1, state, values.at[i].set(value)
 
-    start = jnp.zeros((), int), state, jnp.zeros(LONGEST, common_dtype(template))
+    start = jnp.zeros((), int), state, jnp.zeros(LONGEST, common_dtype(program.template))
     return jax.lax.while_loop(running, one, start)[1:]
