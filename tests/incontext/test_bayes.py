@@ -61,3 +61,13 @@ def test_bad_settings_are_refused() -> None:
         bayes.ginc(KEY, **SMALL).smoothed(2.0)
     with pytest.raises(errors.DtypeError):
         bayes.ginc(0)
+    for bad in ({"values": 0}, {"slots": 1}, {"symbols": 1}, {"concepts": 0}):
+        with pytest.raises(errors.OptionError, match="at least"):
+            bayes.ginc(KEY, **(SMALL | bad))
+    world = bayes.ginc(KEY, **SMALL)
+    for bad in ({"examples": -1}, {"length": 0}):
+        with pytest.raises(errors.OptionError, match="at least"):
+            world.prompts(KEY, 2, **({"examples": 1, "length": 2} | bad))
+    for tokens in ([[99]], [[-1]], [1], [[0.5]]):
+        with pytest.raises(errors.OptionError, match="whole numbers from 0 to 3"):
+            world.believe(np.array(tokens))

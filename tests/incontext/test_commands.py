@@ -35,6 +35,14 @@ def test_icl(tmp_path: Path) -> None:
     # least squares knows two weights after two examples
     assert float(rows[2][2]) < 1e-9
     assert "ε after 2 examples" in shown.output
+    # two examples span the plane: nothing is orthogonal to them
+    shown = command("icl", "evaluate", str(tmp_path / "icl"), "--points", "3", "--prompts", "50", "--shifted")
+    (line,) = (line for line in shown.output.splitlines() if line.startswith("orthogonal query"))
+    assert line.endswith("after 1 examples")
+    assert float(line.split()[2]) > 0.1
+    refused = command("icl", "evaluate", str(tmp_path / "icl"), "--points", "3", "--task", "dynamics", "--shifted")
+    assert refused.exit_code == 2
+    assert refused.output.startswith("measureformer: got a Dynamics")
     assert "least squares" in (tmp_path / "curve.svg").read_text(encoding="utf-8")
     assert "local Lipschitz" in (tmp_path / "curve-training.svg").read_text(encoding="utf-8")
     other = command("icl", "train", "--steps", "3", "--watch", "1", *sizes)
@@ -58,6 +66,8 @@ def test_text(tmp_path: Path) -> None:
     assert written.exit_code == 0, written.output
     assert written.output.startswith("the ")
     assert len(written.output) == len("the ") + 20 + 1
+    # without a prompt, one whose letters it knows: no capitals here
+    assert command("text", "generate", str(tmp_path / "text"), "--length", "5").output.startswith("the ")
     file.write_bytes(b"\xff")
     for arguments in (["train", str(file)], ["generate", str(tmp_path)], ["train", str(tmp_path / "no.txt")]):
         refused = command("text", *arguments)

@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from launching import PATIENCE, environment
 
 import measureformer as mf
+from launching import PATIENCE, environment
 from measureformer.incontext import Architecture, InContextModel, LanguageModel, Training, tasks
 from measureformer.incontext._train import InContextLoss
 from measureformer.incontext.language import CorpusLoss, DocumentLoss
-from measureformer.training.devices import Divisible, shared_over
+from measureformer.training.devices import Divisible, equal_parts, shared_over
 
 KEY = jax.random.key(3)
 SMALL = Architecture(width=8, layers=1, heads=2)
@@ -123,6 +123,10 @@ def test_the_mean_of_the_parts_is_the_objective(objective: Any, model: Any) -> N
 def test_a_batch_that_cannot_be_shared_out_stays_on_one_device() -> None:
     assert shared_over(lambda weights, key, step: 0.0) is None
     assert shared_over(InContextLoss(tasks.linear(2), None, 1, 4)) is None
+
+
+def test_as_many_devices_take_part_as_divide_the_batch() -> None:
+    assert [equal_parts(batch, 6) for batch in (64, 12, 7, 15, 5)] == [4, 6, 1, 5, 5]
 
 
 def test_cores_become_devices_unless_it_is_too_late_or_the_user_has_said_otherwise() -> None:

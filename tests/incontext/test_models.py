@@ -101,6 +101,12 @@ def test_error_curves_of_models(models: Any) -> None:
         assert np.isnan(curve.error[0]) == (name == "measure")
 
 
+def test_a_prompt_of_one_example_asks_once(models: Any) -> None:
+    x, y = np.ones((2, 1, 3)), np.ones((2, 1))
+    for name in ("positions", "measure"):
+        assert models[name].predictions(x, y).shape == (2, 1)
+
+
 def test_questions_that_are_no_examples(models: Any, prompts: Any) -> None:
     x, y = np.asarray(prompts.x), np.asarray(prompts.y)
     for name in ("positions", "measure"):

@@ -68,6 +68,23 @@ def test_a_task_of_ones_own() -> None:
             tasks.Task(3, sine, **bad)
 
 
+@pytest.mark.parametrize("name", ["linear", "quadratic", "tree"])
+def test_shifted_prompts_have_the_mean_square_that_errors_are_divided_by(name: str) -> None:
+    # errors over the square of an input's factor would be wrong by 9 for trees, which see signs alone
+    task = tasks.NAMED[name](3)
+    power = {"linear": 1, "quadratic": 2, "tree": 0}[name]
+    for variant, other in tasks.shifted(task).items():
+        square = (drawn(other).answers ** 2).mean(axis=1)
+        if variant != "orthogonal query":  # which asks nothing after the third example
+            # the estimate of the scale, from 8192 prompts, has an error of its own
+            assert abs(square.mean() - float(other.scale)) <= 6 * square.std() / np.sqrt(MANY), variant
+        if variant.startswith("inputs ×"):
+            factor = {"inputs × 0.333": 1 / 3, "inputs × 0.5": 0.5, "inputs × 2": 2, "inputs × 3": 3}[variant]
+            assert float(other.scale) == pytest.approx(float(task.scale) * factor ** (2 * power), rel=1e-5)
+    if name == "linear":
+        assert all(float(other.scale) == 3 for key, other in tasks.shifted(task).items() if "×" not in key)
+
+
 def test_shifted_prompts_are_as_described() -> None:
     variants = tasks.shifted(tasks.linear(4))
     x = drawn(variants["half subspace"], batch=50).x
@@ -96,15 +113,21 @@ def test_shifted_prompts_are_as_described() -> None:
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_least_squares_has_its_closed_form_error(noise: float) -> None:
     d, k = 8, np.arange(20)
-    # answers without noise, from the same functions and inputs
+    # answers are without noise, of the same functions and inputs
     noisy, clean = drawn(tasks.linear(d, noise=noise), 20, 1500), drawn(tasks.linear(d), 20, 1500)
     np.testing.assert_array_equal(noisy.x, clean.x)
+    np.testing.assert_array_equal(noisy.answers, clean.y)
     errors_found = (baselines.least_squares(noisy) - clean.y) ** 2 / d
     law = baselines.least_squares_error(d, k, noise=noise)
     fair = np.abs(k - d) > 4 if noise else k < 20
     gap = np.abs(errors_found.mean(axis=0) - law) / (errors_found.std(axis=0) / np.sqrt(1500) + 1e-12)
     assert gap[fair].max() < 5
     assert np.isinf(law[d]) == (noise > 0)
+    # before the first example nothing is infinite, also next to k = d
+    assert baselines.least_squares_error(1, [0], noise=noise) == [1.0]
+    # the curve of the library is that of these errors: the noise of the question does not count
+    curve = mf.incontext.error_curve(baselines.least_squares, tasks.linear(d, noise=noise), KEY, points=4, prompts=1500)
+    assert (np.abs(curve.error - law[:4]) < 3 * (curve.high - curve.low)).all()
     if noise:
         # ridge with penalty σ² is the Bayes predictor: no worse anywhere
         bayes = (baselines.ridge(1.0)(noisy) - clean.y) ** 2 / d

@@ -121,6 +121,43 @@ def test_another_training_in_the_folder_is_refused_with_the_difference(tmp_path:
         mf.incontext.load(tmp_path / "nowhere")
 
 
+def test_functions_of_one_name_are_told_apart_by_what_they_say(tmp_path: Path) -> None:
+    def times(factor: float) -> Any:
+        return tasks.Task(2, lambda key, x: factor * x[:, 0])
+
+    few = Training(steps=1, batch=8)
+    go = lambda task: mf.incontext.train(task, model(), KEY, points=4, training=few, save=tmp_path)  # noqa: E731
+    go(times(1.0))
+    go(times(1.0))
+    with pytest.raises(errors.SavedRunError, match="other data"):
+        go(times(9.0))
+
+
+def test_what_is_refused_leaves_no_folder_behind(tmp_path: Path) -> None:
+    few, folder = Training(steps=1, batch=8), tmp_path / "run"
+    with pytest.raises(errors.OptionError, match="watch = 0"):
+        mf.incontext.train(TASK, model(), KEY, points=4, training=few, watch=0, save=folder)
+    with pytest.raises(errors.ShapeError):
+        mf.incontext.train(tasks.Task(2, lambda key, x: x), model(), KEY, points=4, training=few, save=folder)
+    assert not folder.exists()
+
+
+def test_a_curriculum_of_a_measure_bounds_its_examples() -> None:
+    from measureformer.incontext._train import InContextLoss
+
+    # one example at first: the loss does not depend on what the others are
+    reader, plan = model(points=None, reading="measure"), tasks.Curriculum(dims=(2, 0, 1), points=(1, 3, 10))
+    law = tasks.Task(2, lambda key, x: x[:, 0])
+    changed = tasks.Task(2, lambda key, x: x[:, 0].at[1:4].multiply(100.0))
+    early = [float(InContextLoss(one, plan, 8, 4)(reader, KEY, 0)) for one in (law, changed)]
+    late = [float(InContextLoss(one, plan, 8, 4)(reader, KEY, 1000)) for one in (law, changed)]
+    assert early[0] == pytest.approx(early[1], rel=1e-6)
+    assert late[0] != pytest.approx(late[1], rel=1e-2)
+    for bad in ((0, 1, 1), (1, -1, 1), (1, 1, 0)):
+        with pytest.raises(errors.OptionError, match="first, step, every"):
+            tasks.Curriculum(points=bad)
+
+
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_model(tmp_path: Path) -> None:
     wild = Training(steps=20, batch=8, rate=1e30, method="sgd", clip=None, warmup=0.0)
     with pytest.raises(errors.TrainingError, match=r"not finite at step \d+") as caught:

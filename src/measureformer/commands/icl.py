@@ -78,10 +78,12 @@ def evaluate(
     import jax
 
     from measureformer.incontext import baselines, epsilon, error_curve, load
+    from measureformer.incontext._shifted import ORTHOGONAL
     from measureformer.incontext.tasks import shifted as variants
 
     model, key = load(folder), jax.random.key(seed)
     law: Any = _task(task, model.dim)
+    others = variants(law) if shifted else {}
     learners: dict[str, Any] = {
         "model": model,
         "least squares": baselines.least_squares,
@@ -96,10 +98,13 @@ def evaluate(
     typer.echo(
         f"ε after {points - 1} examples: {last.error[-1]:.4f}, 90 % within {last.low[-1]:.4f} to {last.high[-1]:.4f}"
     )
-    if shifted:
-        for name, other in variants(law).items():
-            found = epsilon(model, other, key, examples=points - 1, prompts=prompts)
-            typer.echo(f"{name:18} {found.value:.4f}")
+    for name, other in others.items():
+        # what is orthogonal to d examples is 0: nothing is asked any more
+        examples = min(points - 1, model.dim - 1) if name == ORTHOGONAL else points - 1
+        if examples > 0:
+            found = epsilon(model, other, key, examples=examples, prompts=prompts)
+            after = "" if examples == points - 1 else f" after {examples} examples"
+            typer.echo(f"{name:18} {found.value:.4f}{after}")
     if figure is not None:
         from measureformer.commands._learning import draw_errors, draw_training
         from measureformer.training.folder import read_records

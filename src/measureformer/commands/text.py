@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from measureformer.errors import TextError
 
 app = typer.Typer(no_args_is_help=True, help="Text: train a small language model on a file, and let it write.")
 
@@ -48,13 +51,13 @@ def train(
     for step, value in zip(found.records.get("step", ()), found.records.get("perplexity", ()), strict=True):
         typer.echo(f"{int(step):8} steps: perplexity {value:.3f}")
     typer.echo(f"held-out perplexity {found.perplexity:.3f}; of a trigram model {found.trigram:.3f}")
-    typer.echo(f'Next: measureformer text generate {save} --prompt "The "')
+    typer.echo(f"Next: measureformer text generate {save}")
 
 
 @app.command()
 def generate(
     folder: Annotated[Path, typer.Argument(help="Folder of a training.")] = Path("text"),
-    prompt: Annotated[str, typer.Option(help="What the text begins with.")] = "The ",
+    prompt: Annotated[str | None, typer.Option(help="What the text begins with; a word that the model knows.")] = None,
     length: Annotated[int, typer.Option(help="Tokens to write.")] = 400,
     temperature: Annotated[float, typer.Option(help="0 takes the most probable token; 1 draws.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(help="Draw among so many tokens only.")] = None,
@@ -66,5 +69,15 @@ def generate(
     from measureformer import text
 
     model, key = text.load(folder), jax.random.key(seed)
+    prompt = _first(model.tokenizer) if prompt is None else prompt
     written = text.generate(model, prompt, key, length=length, temperature=temperature, top_k=top_k)
     typer.echo(prompt + written)
+
+
+def _first(tokenizer: Any) -> str:
+    """Words to begin with, of which a model of characters may not know all letters."""
+    for word in ("The ", "the ", " "):
+        with suppress(TextError):
+            if len(tokenizer.encode(word)):
+                return word
+    return tokenizer.decode([0])

@@ -50,9 +50,10 @@ def error_curve(
 ) -> Curve:
     """The error of a model, or of a baseline, after i examples of fresh prompts, for i = 0, …, points − 1.
 
-    The error is the mean square over that of the labels, so that predicting 0 has error 1; for classification, the
-    share of wrong signs. The interval is that of a bootstrap over prompts. `model` is an `InContextModel`, or a
-    function that takes `Prompts` and gives predictions (b, n), such as those of `mf.incontext.baselines`.
+    The error is the mean square over that of the labels, noise apart, so that predicting 0 has error 1; for
+    classification, the share of wrong signs, where 0 is wrong. The interval is that of a bootstrap over prompts.
+    `model` is an `InContextModel`, or a function that takes `Prompts` and gives predictions (b, n), such as those of
+    `mf.incontext.baselines`.
 
     Ref         garg2022, Section 3.
 

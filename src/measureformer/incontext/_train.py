@@ -135,8 +135,10 @@ class InContextLoss(eqx.Module):
             found, truth = model.predictions(prompts.x, prompts.y), prompts.y
         else:
             # one context of a random number of examples, at least one, and many questions about it
-            n = self.points
-            seen = part_of(jax.random.randint(of_sizes, (self.batch, 1), 1, max(n, 2)), index, count)
+            n, shares = self.points, jnp.ones(self.points, dtype)
+            most = n if self.curriculum is None else self.curriculum.size(self.curriculum.points, step, n)
+            drawn = jax.random.randint(of_sizes, (self.batch, 1), 1, jnp.maximum(most, 2))
+            seen = part_of(drawn, index, count)
             log_weights = jnp.where(jnp.arange(n) < seen, 0, -jnp.inf).astype(dtype)
             found = model.at(prompts.x[:, :n], prompts.y[:, :n], log_weights, prompts.x[:, n:])
             truth = prompts.y[:, n:]
@@ -159,8 +161,9 @@ def train(
 
     What is minimised is the average over i of the loss of the prediction at x_i after i examples, for i < points; for
     a model that reads measures, over random numbers of examples and independent questions. With `watch`, the model is
-    looked at every so many steps. With `save`, a folder, the state is kept there, and the same call goes on from it
-    with the same bits, whatever ended it; the model lies there at the end, for `load`.
+    looked at every so many steps. With `save`, a folder, the state is kept there, and the same call goes on from it,
+    whatever ended it, with the same bits on as many devices (see `mf.use_cores`); the model lies there at the end, for
+    `load`.
 
     Statement   min_θ E (1/n) Σ_{i<n} loss(M_θ(x_1, f(x_1), …, x_i, f(x_i), x_{i+1}), f(x_{i+1}))
     Cost        about 6 · parameters · tokens · batch operations for each step.
@@ -185,17 +188,28 @@ def train(
         "training": asdict(training),
         "watch": watch,
     }
-    folder = None if save is None else Folder.at(save, about, [key, *jax.tree.leaves((model, task))])
     observer = None
     if watch is not None:
+        every = positive_int(watch, "watch")
         prompts = task.sample(jax.random.fold_in(prng_key(key), 2**31 - 1), 64, points, dtype=model.read_in.dtype)
-        observer = Observer(lambda weights: observables(weights, prompts, task), positive_int(watch, "watch"))
+        observer = Observer(lambda weights: observables(weights, prompts, task), every)
+    # after everything that can be refused: a folder of a training that cannot be would be in the way of one that can
+    folder = None if save is None else Folder.at(save, about, [key, *jax.tree.leaves((model, task)), *_seen(task)])
     run = trained(model, objective, training, prng_key(key), folder=folder, observer=observer, last=False)
     if folder is not None:
         write_model(folder.path, run.good if run.failed else run.weights)
     if run.failed:
         raise not_finite(run, folder)
     return Trained(run.weights, run.losses, run.records)
+
+
+def _seen(task: AbstractTask) -> list[np.ndarray]:
+    """What a task draws with a key of its own: functions of one name can differ in what they have captured.
+
+    Rounded, since the last digits are those of a processor.
+    """
+    drawn = task.sample(jax.random.key(0), 2, 8)
+    return [np.round(np.asarray(leaf, float), 4) + 0.0 for leaf in (drawn.x, drawn.y)]
 
 
 def not_finite(run: Run, folder: Folder | None) -> TrainingError:

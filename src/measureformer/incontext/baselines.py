@@ -222,7 +222,7 @@ def least_squares_error(dim: int, examples: Any, *, noise: float = 0.0) -> Any:
     """The normalised error of (minimum-norm) least squares after k examples; infinite next to k = d if there is noise.
 
     Statement   σ = 0: 1 − k/d for k ≤ d, 0 after.  σ > 0: 1 − k/d + σ²k/(d(d−k−1)) for k < d−1, σ²/(d(k−d−1))·d for
-                k > d+1, and ∞ for k in {d−1, d, d+1}: E|w|² = d, errors over d, without the noise of the question
+                k > d+1, and ∞ for k ≥ 1 in {d−1, d, d+1}: E|w|² = d, errors over d, without the noise of the question
     Ref         hastie2022; garg2022.
 
     >>> import measureformer as mf
@@ -239,6 +239,7 @@ def least_squares_error(dim: int, examples: Any, *, noise: float = 0.0) -> Any:
         few, many = noise**2 * k / (d * (d - k - 1)), noise**2 / (k - d - 1)
     # the mean of an inverse Wishart matrix: tr E (XᵀX)⁻¹ = d/(k − d − 1), over d after normalisation
     variance = np.where(k < d - 1, few, np.where(k > d + 1, many, np.inf))
+    variance = np.where(k == 0, 0.0, variance)  # nothing was seen, and 0 is said
     return bias + variance
 
 

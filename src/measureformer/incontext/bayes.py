@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from measureformer.errors import OptionError
-from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.numerics.arrays import at_least, positive_int, prng_key
 from measureformer.numerics.buckets import bucket
 from measureformer.numerics.random import generator
 
@@ -92,6 +92,8 @@ class Ginc(eqx.Module):
         >>> world.prompts(jax.random.key(1), 3, examples=2, length=4).tokens.shape      # 2 · (4 + 1) + 3
         (3, 13)
         """
+        count, length = positive_int(count, "count"), positive_int(length, "length")
+        examples = at_least(examples, "examples", 0)
         rng, states = generator(key), self.transitions.shape[1]
         values = states // self.slots
         concepts = rng.integers(self.concepts, size=count)
@@ -127,6 +129,12 @@ class Ginc(eqx.Module):
         (True, (3, 50))
         """
         tokens = np.asarray(tokens)
+        if tokens.ndim != 2 or tokens.dtype.kind not in "iu" or ((tokens < 0) | (tokens >= self.symbols)).any():
+            raise OptionError(
+                got=f"tokens of shape {tokens.shape} and type {tokens.dtype}, some of which may be no symbol",
+                need=f"(b, t) whole numbers from 0 to {self.symbols - 1}",
+                do="Pass what `prompts` or `documents` gives.",
+            )
         # in buckets, so that a new length compiles nothing; −1 stands for no token
         padded = np.pad(tokens, ((0, 0), (0, bucket(max(tokens.shape[1], 1)) - tokens.shape[1])), constant_values=-1)
         return Belief(*jax.device_get(_forward(self, padded)))
@@ -143,6 +151,10 @@ def ginc(
     >>> mf.incontext.bayes.ginc(jax.random.key(0), concepts=2, values=3, slots=4, symbols=8).starts.shape
     (2, 12)
     """
+    for name, size in (("concepts", concepts), ("values", values), ("permutations", permutations)):
+        positive_int(size, name)
+    for name, size in (("slots", slots), ("symbols", symbols)):
+        at_least(size, name, 2)  # one is the delimiter's
     rng = generator(key)
 
     def mixture(size: int) -> np.ndarray:

@@ -104,7 +104,7 @@ class InContextModel(eqx.Module):
             return self.scores(sequence_tokens(x, y)[:, :-1], read=slice(None, None, 2))
         seen = jnp.arange(x.shape[1])
         first = jnp.moveaxis(jax.vmap(lambda k: self._after(x, y, x, k, k))(seen[1:]), 0, 1)
-        return jnp.concatenate([jnp.zeros_like(first[:, :1]), first], axis=1)
+        return jnp.concatenate([jnp.zeros((x.shape[0], 1), first.dtype), first], axis=1)
 
     @eqx.filter_jit
     def answers(self, x: Any, y: Any, queries: Any) -> Float[Array, "b n"]:

@@ -24,7 +24,7 @@ Loss = Literal["square", "logistic"]
 class Prompts(NamedTuple):
     """Examples of `b` functions: inputs and labels; and the questions that are put after the first i examples.
 
-    The question after i examples is x_i itself unless the task asks others.
+    The question after i examples is x_i itself unless the task asks others. Labels may be noisy, answers are not.
     """
 
     x: Float[Any, "b n d"]
@@ -61,16 +61,16 @@ class AbstractTask(eqx.Module):
         batch, points = positive_int(batch, "batch"), positive_int(points, "points")
         drawn = _drawn(self, prng_key(key), batch, points, jnp.dtype(default_float() if dtype is None else dtype))
         # one object where questions are the examples: see `asks_others`
-        return drawn if drawn.queries is not None else Prompts(drawn.x, drawn.y, drawn.x, drawn.y)
+        return drawn if drawn.queries is not None else drawn._replace(queries=drawn.x)
 
 
 @eqx.filter_jit
 def _drawn(task: AbstractTask, key: Any, batch: int, points: int, dtype: Any) -> Any:
     def one(key: Any) -> Any:
         prompt = task.prompt(key, points, dtype)
-        return prompt if prompt.asks_others else (prompt.x, prompt.y, None, None)
+        return prompt if prompt.asks_others else prompt._replace(queries=None)
 
-    return Prompts(*jax.vmap(one)(jax.random.split(key, batch)))
+    return jax.vmap(one)(jax.random.split(key, batch))
 
 
 class Task(AbstractTask):
@@ -138,7 +138,7 @@ class Task(AbstractTask):
         if self.noise is not None:
             y = clean + self.noise.astype(dtype) * jax.random.normal(of_noise, (points,), dtype)
         if self.query is None:
-            return Prompts(x, y, x, y)
+            return Prompts(x, y, x, clean)
         asked = self.query(of_query, x)
         return Prompts(x, y, asked, self.function(of_f, asked))
 
@@ -189,6 +189,16 @@ class Curriculum(eqx.Module):
 
     dims: tuple[int, int, int] = eqx.field(static=True, default=(5, 1, 2000))
     points: tuple[int, int, int] = eqx.field(static=True, default=(11, 2, 2000))
+
+    def __check_init__(self) -> None:
+        for name, rule in (("dims", self.dims), ("points", self.points)):
+            whole = len(rule) == 3 and all(isinstance(entry, int) for entry in rule)
+            if not (whole and rule[0] >= 1 and rule[1] >= 0 and rule[2] >= 1):
+                raise OptionError(
+                    got=f"{name} = {rule!r}",
+                    need="(first, step, every): whole numbers, at least 1, 0 and 1",
+                    do="Take (5, 1, 2000), say: 5 at first, and one more every 2000 steps.",
+                )
 
     def size(self, rule: tuple[int, int, int], step: Any, most: int) -> Any:
         """How many there are at a step."""

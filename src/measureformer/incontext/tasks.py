@@ -19,16 +19,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from measureformer.errors import OptionError
+from measureformer.incontext._shifted import shifted as shifted
 from measureformer.incontext.task import AbstractTask as AbstractTask
 from measureformer.incontext.task import Curriculum as Curriculum
 from measureformer.incontext.task import Dynamics as Dynamics
 from measureformer.incontext.task import Prompts as Prompts
 from measureformer.incontext.task import Task as Task
-from measureformer.incontext.task import rotation
-from measureformer.numerics import lapack
 from measureformer.numerics.arrays import positive_int
 
 # --- functions -------------------------------------------------------------------------------------------------------
@@ -158,6 +156,8 @@ def classification(dim: int) -> Task:
 def linear_dynamics(dim: int, *, decay: float = 1.0) -> Dynamics:
     """x_{i+1} = A x_i for a random rotation A, times `decay`; the label is the first coordinate of the next state.
 
+    Errors are over the mean square of labels without decay: with it, labels shrink along the prompt.
+
     Ref         garg2022.
 
     >>> import measureformer as mf
@@ -180,91 +180,3 @@ NAMED: dict[str, Callable[[int], AbstractTask]] = {
     "dynamics": linear_dynamics,
 }
 """Tasks by name, each of one dimension: what the command line knows."""
-
-
-# --- other inputs than in training -----------------------------------------------------------------------------------
-
-
-def _skewed(key: Any, z: Any) -> Any:
-    scales = 1 / jnp.arange(1, z.shape[1] + 1).astype(z.dtype)
-    # normalised so that E|x|² = d stays
-    scales = scales * jnp.sqrt(z.shape[1] / jnp.sum(scales**2))
-    return z * scales @ rotation(key, z.shape[1], z.dtype)
-
-
-def _subspace(key: Any, z: Any) -> Any:
-    half = max(z.shape[1] // 2, 1)
-    cut = jnp.where(jnp.arange(z.shape[1]) < half, math.sqrt(z.shape[1] / half), 0).astype(z.dtype)
-    return z * cut @ rotation(key, z.shape[1], z.dtype)
-
-
-def _orthant(key: Any, z: Any) -> Any:
-    signs = jax.random.rademacher(key, (z.shape[1],), dtype=z.dtype)
-    return jnp.abs(z) * signs
-
-
-def _repeated(key: Any, x: Any) -> Any:
-    """After i examples, one of them is asked again; before the first, x itself."""
-    places = jnp.arange(x.shape[0])
-    chosen = jnp.floor(jax.random.uniform(key, (x.shape[0],), x.dtype) * places).astype(int)
-    return x[chosen]
-
-
-def _orthogonal(key: Any, x: Any) -> Any:
-    """After i examples, the part of x_i that is orthogonal to them, with the length of x_i; 0 when they span all."""
-    q, _ = lapack.qr(x.T)  # the first i columns span the first i rows
-    rest = jnp.zeros_like(x)
-    columns = q.T
-    length = jnp.linalg.norm(x, axis=1, keepdims=True)
-    return rest.at[: columns.shape[0]].set(columns * length[: columns.shape[0]])
-
-
-class _Scaled(eqx.Module):
-    of: Any
-    factor: Float[Array, ""]
-
-    def __call__(self, key: Any, x: Any) -> Any:
-        return self.factor.astype(x.dtype) * (x if self.of is None else self.of(key, x))
-
-
-def shifted(task: Any) -> dict[str, Task]:
-    """The task with prompts unlike those of training, as they are used to ask what a model has learned.
-
-    Inputs on a skewed ellipsoid, a random half subspace, a random orthant; the question orthogonal to the examples, or
-    one of them; inputs or labels 1/3, 1/2, 2, 3 times as large; noisy labels. Errors are over the labels' mean square.
-
-    Ref         garg2022, Section 4.
-
-    >>> import measureformer as mf
-    >>> sorted(mf.incontext.tasks.shifted(mf.incontext.tasks.linear(4)))[:3]
-    ['half subspace', 'inputs × 0.333', 'inputs × 0.5']
-    """
-    if not isinstance(task, Task):
-        raise OptionError(
-            got=f"a {type(task).__name__}", need="a Task, with laws of inputs and functions", do="Shift it by hand."
-        )
-    change = lambda **fields: Task(  # noqa: E731
-        task.dim,
-        **{
-            "function": task.function,
-            "inputs": task.inputs,
-            "query": task.query,
-            "noise": 0.0 if task.noise is None else float(task.noise),
-            "scale": float(task.scale),
-            "loss": task.loss,
-            **fields,
-        },
-    )
-    found = {
-        "skewed inputs": change(inputs=_skewed),
-        "half subspace": change(inputs=_subspace),
-        "orthant": change(inputs=_orthant),
-        "orthogonal query": change(query=_orthogonal),
-        "repeated query": change(query=_repeated),
-        "noisy labels": change(noise=1.0),
-    }
-    for factor in (1 / 3, 1 / 2, 2.0, 3.0):
-        by, squared = jnp.asarray(factor), float(task.scale) * factor**2
-        found[f"inputs × {factor:.3g}"] = change(inputs=_Scaled(task.inputs, by), scale=squared)
-        found[f"labels × {factor:.3g}"] = change(function=_Scaled(task.function, by), scale=squared)
-    return found

@@ -103,6 +103,11 @@ def default_float() -> np.dtype[Any]:
 
 def positive_int(value: Any, name: str) -> int:
     """Refuse a number of things that is not a whole number ≥ 1."""
+    return at_least(value, name, 1)
+
+
+def at_least(value: Any, name: str, least: int) -> int:
+    """Refuse what is not a whole number, or less than the least."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -111,8 +116,8 @@ def positive_int(value: Any, name: str) -> int:
             need="a whole number",
             do=f"Pass {name} as an int.",
         ) from None
-    if number < 1:
-        raise OptionError(got=f"{name} = {number}", need="at least 1", do=f"Pass {name} ≥ 1.")
+    if number < least:
+        raise OptionError(got=f"{name} = {number}", need=f"at least {least}", do=f"Pass {name} ≥ {least}.")
     return number
 
 

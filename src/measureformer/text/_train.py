@@ -54,8 +54,8 @@ def train(
 ) -> TextTrained:
     """A language model trained on random windows of nine tenths of a text, and its perplexity on the last tenth.
 
-    With `save`, a folder, the state is kept there, and the same call goes on from it with the same bits; in the end
-    the folder is one that readers of GPT-2 open. `watch` measures the perplexity every so many steps.
+    With `save`, a folder, the state is kept there, and the same call goes on from it, with the same bits on as many
+    devices; in the end the folder is one that readers of GPT-2 open. `watch` measures the perplexity every so many steps.
 
     Statement   min_θ E −(1/c) Σ_i log p_θ(t_{i+1} | t_1, …, t_i)
     Cost        about 6 · parameters · context · batch operations for each step.
@@ -82,11 +82,12 @@ def train(
         "training": asdict(training),
         "watch": watch,
     }
-    folder = None if save is None else Folder.at(save, about, [key, seen, *jax.tree.leaves(start)])
     observer = None
     if watch is not None:
         look = lambda weights: {"perplexity": perplexity(weights, unseen)}  # noqa: E731
         observer = Observer(look, positive_int(watch, "watch"))
+    # after everything that can be refused: a folder of a training that cannot be would be in the way of one that can
+    folder = None if save is None else Folder.at(save, about, [key, seen, *jax.tree.leaves(start)])
     objective = CorpusLoss(jnp.asarray(seen), training.batch)
     run = trained(start, objective, training, of_data, folder=folder, observer=observer, last=False)
     found = saved.TextModel(run.good if run.failed else run.weights, tools)

@@ -6,7 +6,6 @@ from a second core: they are split, and threads wait for each other. Parts of a 
 
 from __future__ import annotations
 
-import math
 import os
 from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
@@ -72,8 +71,17 @@ def shared_over(objective: Any) -> Mesh | None:
     if not isinstance(objective, Divisible):
         return None
     devices = jax.local_devices()
-    count = math.gcd(objective.batch, len(devices))
+    count = equal_parts(objective.batch, len(devices))
     return Mesh(np.array(devices[:count]), (PARTS,)) if count > 1 else None
+
+
+def equal_parts(batch: int, most: int) -> int:
+    """The largest number of equal parts, at most so many.
+
+    >>> equal_parts(64, 6), equal_parts(7, 6)
+    (4, 1)
+    """
+    return next(n for n in range(most, 0, -1) if batch % n == 0)
 
 
 def everywhere(tree: Any, mesh: Mesh | None) -> Any:
