@@ -104,12 +104,15 @@ def machine(threads: Mapping[str, int | str]) -> dict[str, str]:
     }
 
 
-def write(name: str, rows: Sequence[Row], numbers: Sequence[Number], about: Mapping[str, str]) -> None:
-    """results/name.md and .json, and .svg if there are ratios to draw."""
+def write(
+    name: str, rows: Sequence[Row], numbers: Sequence[Number], about: Mapping[str, str], samples: str = ""
+) -> None:
+    """results/name.md and .json, and .svg if there are ratios to draw; `samples` stand at the end of the page."""
     RESULTS.mkdir(exist_ok=True)
     data = {"about": dict(about), "rows": [asdict(r) for r in rows], "numbers": [asdict(n) for n in numbers]}
     (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (RESULTS / f"{name}.md").write_text(markdown(name, rows, numbers, about), encoding="utf-8")
+    page = markdown(name, rows, numbers, about) + (f"\n{samples}" if samples else "")
+    (RESULTS / f"{name}.md").write_text(page, encoding="utf-8")
     if rows:
         draw(rows, RESULTS / f"{name}.svg")
     CONSOLE.print(f"benchmarks/results/{name}.md")

@@ -1,7 +1,8 @@
 """Training an in-context learner: steps per second against the same loop in eager PyTorch, and what it reaches.
 
 Both train the same model (64 wide, 3 layers, 2 heads, causal, learned positions) on 64 fresh prompts of 11 examples of
-linear functions in R^5, by Adam with clipped gradients and the same schedule, in single precision, with all cores.
+linear functions in R^5, by Adam with clipped gradients and the same schedule, in single precision, with all cores: ours
+with a part of the batch on each, PyTorch as it uses them by itself.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +24,24 @@ from compare import CONSOLE, Number, interleaved, machine, row, write
 
 import measureformer as mf
 from measureformer import text
-from measureformer.incontext import Architecture, InContextModel, Training, error_curve, tasks, train
+from measureformer.commands.icl import PRESETS
+from measureformer.incontext import (
+    Architecture,
+    InContextModel,
+    LanguageModel,
+    Training,
+    error_curve,
+    tasks,
+    train,
+)
 from measureformer.incontext._train import InContextLoss
 from measureformer.incontext.language import CorpusLoss
 from measureformer.training import loop
 from measureformer.training.devices import everywhere
 
 FAST = "--fast" in sys.argv
-DIM, POINTS, BATCH, STEPS, RATE = 5, 11, 64, 12_000, 2e-3
+DIM, POINTS = 5, 11
+STEPS, BATCH, RATE = PRESETS["minutes"]
 TIMED = 20 if FAST else 100
 RUNS = Path(__file__).parent / "runs" / "incontext"
 """Where trainings are saved: when they are interrupted, the next run goes on."""
@@ -113,38 +126,53 @@ def steps(model: Any, objective: Any, batch: int, count: int) -> Any:
     return run
 
 
-def reached(seconds: float) -> list[Number]:
-    """The error after all steps, at k = 10 and against 1 − k/d for k < d. Goes on where it was interrupted."""
+def timed(folder: Path, train: Any, seconds: float, steps: int) -> tuple[Any, Number]:
+    """A training and the minutes that it took; of one that goes on from before, those that its steps take now."""
+    whole, begun = not folder.exists(), time.perf_counter()
+    found = train()
+    minutes = (time.perf_counter() - begun if whole else steps * seconds) / 60
+    return found, Number(f"its training, {steps} steps" + ("" if whole else ", by the time of a step"), minutes, 0, "")
+
+
+def reached(preset: str, seconds: float, least: float, minutes: float) -> list[Number]:
+    """The error after all steps of a preset, at k = 10 and against 1 − k/d for k < d. Goes on where it was."""
     task, model = tasks.linear(DIM), InContextModel.random(jax.random.key(0), DIM, SIZES, points=POINTS)
-    training = Training(steps=STEPS, batch=BATCH, rate=RATE)
-    found = train(task, model, jax.random.key(1), points=POINTS, training=training, save=RUNS / "linear")
+    count, batch, rate = PRESETS[preset]
+    training, folder = Training(steps=count, batch=batch, rate=rate), RUNS / f"linear-{preset}"
+    go = lambda: train(task, model, jax.random.key(1), points=POINTS, training=training, save=folder)  # noqa: E731
+    found, spent = timed(folder, go, seconds, count)
     curve = error_curve(found.model, task, jax.random.key(2), prompts=20_000)
     away = float(np.abs(curve.error[:DIM] - (1 - np.arange(DIM) / DIM)).max())
-    CONSOLE.print(f"errors {np.round(curve.error, 3)}")
+    CONSOLE.print(f"errors {np.round(curve.error, 4)}")
     return [
-        Number(f"normalised error after 10 examples in R^5, {STEPS} steps", float(curve.error[-1]), 0.10, ""),
+        Number(f'normalised error after 10 examples in R^5, preset "{preset}"', float(curve.error[-1]), least, ""),
         Number("largest distance from 1 − k/d for k < d", away, 0.1, ""),
-        Number("its training, at the speed above", STEPS * seconds / 60, 10, "minutes"),
+        replace(spent, limit=minutes, unit="minutes"),
     ]
 
 
-def written() -> list[Number]:
-    """A model of text against a trigram model, on text that was held out. Goes on where it was interrupted."""
-    found = text.train(text.documentation(), jax.random.key(0), watch=500, save=RUNS / "text")
+def written() -> tuple[list[Number], str]:
+    """A model of text against a trigram model, on text that was held out, and what it writes. Goes on where it was."""
+    documents, folder = text.documentation(), RUNS / "text"
+    letters = text.Characters.of(documents)
+    small = Architecture(width=128, layers=4, heads=4)
+    net = LanguageModel.random(jax.random.key(0), small, vocabulary=letters.size, context=128)
+    run = steps(net, CorpusLoss(jnp.asarray(letters.encode(documents)), 16), 16, 5)
+    seconds = min(interleaved({"ours": run}, rounds=5)["ours"]) / 5
+    found, spent = timed(folder, lambda: text.train(documents, jax.random.key(0), save=folder), seconds, 2000)
     net, letters = found.text_model
+    lines = ["What the model of text writes after a prompt, at temperature 0.7:", ""]
     for prompt in ("The ", "If the "):
         more = text.generate(found.text_model, prompt, jax.random.key(1), length=300, temperature=0.7)
-        CONSOLE.print(prompt + more, markup=False)
-    tokens = jnp.asarray(letters.encode(text.documentation()))
-    run = steps(net, CorpusLoss(tokens, 16), 16, 5)
-    seconds = min(interleaved({"ours": run}, rounds=5)["ours"]) / 5
+        lines += ["```text", prompt + more, "```", ""]
     both = f"{found.perplexity:.2f} and {found.trigram:.2f}"
     ratio = found.perplexity / found.trigram
-    return [
+    numbers = [
         Number(f"held-out perplexity of a character over that of a trigram model, {both}", ratio, 1.0, ""),
         Number("parameters of that model", net.parameters, 1e6, ""),
-        Number(f"its training, {len(found.losses)} steps", len(found.losses) * seconds / 60, 15, "minutes"),
+        replace(spent, limit=15, unit="minutes"),
     ]
+    return numbers, "\n".join(lines)
 
 
 def main() -> None:
@@ -154,9 +182,14 @@ def main() -> None:
         raise SystemExit(f"models of {count} and {same} parameters are not the same")
     work = f"{TIMED} steps, {count} parameters, {BATCH} prompts of {POINTS} examples"
     rows = [row(work, {"ours": mine, "torch": other}, rounds=5, torch=2.0)]
-    numbers = [] if FAST else [*reached(rows[0].ours / TIMED), *written()]
+    numbers, samples = [], ""
+    if not FAST:
+        seconds = rows[0].ours / TIMED
+        numbers = [*reached("minutes", seconds, 0.10, 10), *reached("hour", seconds, 0.02, 60)]
+        more, samples = written()
+        numbers += more
     threads = {"ours": len(os.sched_getaffinity(0)), "torch": torch.get_num_threads()}
-    write("incontext-fast" if FAST else "incontext", rows, numbers, machine(threads))
+    write("incontext-fast" if FAST else "incontext", rows, numbers, machine(threads), samples)
 
 
 if __name__ == "__main__":
