@@ -55,7 +55,8 @@ def train(
     """A language model trained on random windows of nine tenths of a text, and its perplexity on the last tenth.
 
     With `save`, a folder, the state is kept there, and the same call goes on from it, with the same bits on as many
-    devices; in the end the folder is one that readers of GPT-2 open. `watch` measures the perplexity every so many steps.
+    devices; in the end the folder is one that readers of GPT-2 open. `watch` measures the perplexity every so many
+    steps.
 
     Statement   min_θ E −(1/c) Σ_i log p_θ(t_{i+1} | t_1, …, t_i)
     Cost        about 6 · parameters · context · batch operations for each step.
