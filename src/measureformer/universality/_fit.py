@@ -111,16 +111,17 @@ def fit(target: Any, domain: Any, key: Any, *, tol: Any = 1e-3, search: Search |
     for all measures in one program, any other function is called once for each. One monomial after the other is chosen
     from a random dictionary, the one that correlates best with what is left, and all coefficients are fitted again by
     least squares, with a penalty for large ones, until the largest training error is below tol/4. If it never is,
-    more measures are looked at, all are weighed so that the largest error becomes small, for each number of terms in
-    the report with weights of its own, and for more than 30 terms measures are searched for: on which the terms could
-    still have any value, those of large leverage, and on which the error is large. Errors are then looked for on other
-    measures, of numbers of atoms that were not seen, first at random and then by an adversary. The
-    largest error found is no bound: nothing is proven about a function that is only sampled.
+    more measures are looked at, and all are weighed so that the largest error becomes small, as far as that would help
+    on a measure that is left out, for each number of terms in the report with weights of its own; for more than 30
+    terms measures are searched for: on which the terms could still have any value, those of large leverage, and on
+    which the error is large. Errors are then looked for on other measures, of numbers of atoms that were not seen,
+    first at random and then by an adversary. The largest error found is no bound: nothing is proven about a function
+    that is only sampled.
 
     Statement   polynomials in blocks are dense in the continuous functions of (mu, x) on a compact domain
     Hypotheses  assumed: the target is continuous. If not, the report says that the error stalls.
     Cost        contexts·queries·candidates numbers, and as many operations for each term.
-    Ref         furuya2024; pati1993; lawson1961; kiefer1960.
+    Ref         furuya2024; pati1993; lawson1961; allen1974; kiefer1960.
 
     >>> import jax, numpy as np, measureformer as mf
     >>> target = lambda mu, x: x[:, 0] * np.tanh(np.asarray(mu.mean())[0])           # any Python function

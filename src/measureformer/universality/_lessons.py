@@ -14,7 +14,7 @@ from measureformer.universality._factors import Factors, table
 from measureformer.universality._pursuit import basis, levelled, leverages, nested, pursue
 from measureformer.universality._search import Search, sizes_of
 
-POOL, LESSONS = 5, 12
+POOL, LESSONS = 5, 6
 """So many times more measures are looked at after the pursuit, and how often all of them are weighed again."""
 CLIMBS, STEPS, SHARE = 4, 4, 4
 """How often unusual measures are added, steps of the climb to them, and contexts over their number."""
@@ -115,7 +115,8 @@ class _Teacher:
     def weighed(self, data: _Data, numbers: list[int]) -> tuple[dict[int, np.ndarray], dict[int, tuple[float, float]]]:
         """Coefficients of the first monomials, for these numbers of them, and their errors."""
         own = basis(data.columns[:, : max(numbers)], ridge=self.ridge)
-        found = {size: levelled(data.columns, data.goals, size, LESSONS, own) for size in numbers}
+        together = data.contexts.x.shape[1]
+        found = {size: levelled(data.columns, data.goals, size, LESSONS, own, together=together) for size in numbers}
         return found, {size: data.errors(found[size]) for size in numbers}
 
     def with_unusual(self, data: _Data, count: int) -> _Data:

@@ -16,13 +16,15 @@ from measureformer.universality import MapErrors, Search, fit_map, map_errors, m
 @dataclass(frozen=True)
 class Config:
     terms: int = 60
-    blocks: int = 80
-    candidates: int = 400
-    contexts: int = 60
+    blocks: int = 120
+    candidates: int = 800
+    contexts: int = 120
     queries: int = 8
     atoms: int = 8
     trials: int = 5
     time: float = 0.5
+    sharpness: float = 2.0
+    """Less than that of `Search`: solution maps of smooth equations are smooth."""
     flock: int = 0
     """Whether Cucker and Smale's model is approximated as well; it takes longer."""
 
@@ -41,6 +43,7 @@ def _fitted(key: Any, config: Config) -> dict[str, MapErrors]:
         terms=config.terms,
         blocks=config.blocks,
         candidates=config.candidates,
+        sharpness=config.sharpness,
         contexts=config.contexts,
         queries=config.queries,
         atoms=config.atoms,
@@ -101,5 +104,5 @@ claim = Claim(
     control=_control,
     control_statement="A map that looks at the population alone: every point goes to its mean.",
     quick=Config(),
-    full=Config(terms=200, blocks=300, candidates=1500, contexts=300, atoms=12, trials=20, flock=1),
+    full=Config(terms=200, blocks=300, candidates=3000, contexts=450, atoms=12, trials=20, flock=1),
 )
