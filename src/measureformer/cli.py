@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 from measureformer import __version__
 from measureformer.commands import archive, diff, explore, icl, lens, text
 from measureformer.commands.completion import claim_names
-from measureformer.commands.output import aligned, on_terminal
+from measureformer.commands.output import aligned, bare_table, on_terminal
 from measureformer.errors import ClaimNotRunError, ClaimRunError, MeasureformerError, OptionError
 
 if TYPE_CHECKING:
@@ -112,14 +112,12 @@ def claims(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON li
             typer.echo(line)
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     # names are there to be copied: the other columns give way
-    table.add_column("name", no_wrap=True)
-    table.add_column("title", overflow="fold")
-    table.add_column("reference", overflow="fold")
+    others = (Column(word, overflow="fold") for word in ("title", "reference"))
+    table = bare_table(Column("name", no_wrap=True), *others)
     for i, (name, chapter, title, reference) in enumerate(rows):
         if i == 0 or chapter != rows[i - 1][1]:
             table.add_row(Text(chapter, style="bold"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from measureformer.commands.output import aligned, on_terminal
+from measureformer.commands.output import aligned, bare_table, on_terminal
 
 if TYPE_CHECKING:
     from measureformer.report.diff import Change, Difference
@@ -65,15 +65,13 @@ def _show(rows: Sequence[tuple[str, str, str, str]]) -> None:
             typer.echo(line)
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column
     from rich.text import Text
 
     from measureformer.report.words import one_line
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("what", no_wrap=True)
-    for word in ("claim", "old", "new"):
-        table.add_column(word, overflow="fold")
+    others = (Column(word, overflow="fold") for word in ("claim", "old", "new"))
+    table = bare_table(Column("what", no_wrap=True), *others)
     styles = {"worse": "bold red", "better": "green", "changed": "yellow", "removed": "yellow"}
     for what, *rest in (map(one_line, row) for row in rows):
         table.add_row(Text(what, style=styles.get(what, "")), *map(Text, rest))

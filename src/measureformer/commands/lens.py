@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from measureformer.commands.output import aligned, on_terminal
+from measureformer.commands.output import aligned, bare_table, on_terminal
 
 if TYPE_CHECKING:
     from measureformer.lens import Diagnosis
@@ -52,11 +52,9 @@ def _show(found: Diagnosis) -> None:
             typer.echo(line)
     else:
         from rich.console import Console
-        from rich.table import Table
+        from rich.table import Column
 
-        shown = Table(title=title, box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left")
-        for word in ("layer", *headings):
-            shown.add_column(word, justify="right")
+        shown = bare_table(*(Column(word, justify="right") for word in ("layer", *headings)), title=title)
         for row in cells:
             shown.add_row(*row)
         Console().print(shown)

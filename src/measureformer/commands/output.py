@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def on_terminal() -> bool:
@@ -35,3 +39,10 @@ def aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
         return room + cell if right else cell + room
 
     return ["  ".join(map(padded, row, widths)).rstrip() for row in cells]
+
+
+def bare_table(*headings: Any, title: str | None = None) -> Table:
+    """A table for a terminal, without lines; headings are words, or columns of Rich."""
+    from rich.table import Table
+
+    return Table(*headings, title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
