@@ -47,18 +47,27 @@ WATCH = """() => {
     ]).map((part) => part.outerHTML).join("");
     window.mfArm = (kind) => {
         const state = { before: shown(), start: null, end: null, changes: 0, over: false };
+        let touched = false;
         window.mfState = state;
         window.addEventListener(kind, (event) => { state.start ??= event.timeStamp; }, { capture: true, once: true });
+        // looking at everything in every frame would be most of what is measured
+        const observer = new MutationObserver(() => { touched = true; });
+        const all = { subtree: true, childList: true, characterData: true, attributes: true };
+        roots().forEach((root) => observer.observe(root, all));
         const look = () => {
-            const now = shown();
-            if (now !== state.before) {
-                state.before = now;
-                state.changes += 1;
-                // after the frame that this change is painted in
-                setTimeout(() => { state.end = performance.now(); });
+            if (touched) {
+                touched = false;
+                const now = shown();
+                if (now !== state.before) {
+                    state.before = now;
+                    state.changes += 1;
+                    // after the frame that this change is painted in
+                    setTimeout(() => { state.end = performance.now(); });
+                }
             }
             state.over = state.end !== null && performance.now() - state.end > SETTLED;
-            if (!state.over) requestAnimationFrame(look);
+            if (state.over) observer.disconnect();
+            else requestAnimationFrame(look);
         };
         requestAnimationFrame(look);
     };
