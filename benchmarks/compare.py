@@ -120,14 +120,15 @@ def write(
 
 def markdown(name: str, rows: Sequence[Row], numbers: Sequence[Number], about: Mapping[str, str]) -> str:
     peers = list(dict.fromkeys(peer for r in rows for peer in r.ratios))
-    lines = [
-        f"# {name}",
-        "",
-        "Competitor's median over ours: above 1 we are faster. In brackets the least and largest of single rounds.",
-        "",
-        "| work | ours, s | " + " | ".join(peers) + " | aim |",
-        "|---|---|" + "---|" * len(peers) + "---|",
-    ]
+    lines = [f"# {name}"]
+    if rows:
+        lines += [
+            "",
+            "Competitor's median over ours: above 1 we are faster. In brackets the least and largest of single rounds.",
+            "",
+            "| work | ours, s | " + " | ".join(peers) + " | aim |",
+            "|---|---|" + "---|" * len(peers) + "---|",
+        ]
     for r in rows:
         cells = [f"{x[0]:.2f} ({x[1]:.2f}–{x[2]:.2f})" if (x := r.ratios.get(peer)) else "–" for peer in peers]
         aims = ", ".join(f"{peer} ≥ {bar:g}" for peer, bar in r.bars.items() if peer in r.ratios)

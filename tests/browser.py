@@ -1,8 +1,15 @@
-"""The apps of the explorer in a browser, for its tests."""
+"""The apps of the explorer in a browser, for its tests and for what times them."""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 PATIENCE = 290_000
@@ -37,3 +44,37 @@ class Tabs:
         """What all tabs have fetched, from any machine."""
         listed = "() => performance.getEntriesByType('resource').map((entry) => entry.name)"
         return [url for page in self.pages.values() for url in page.evaluate(listed)]
+
+
+@contextmanager
+def served(home: Path) -> Iterator[str]:
+    """Where the explorer is served, started as its users start it, but with no settings of theirs."""
+    complaints = home / "complaints"
+    command = [sys.executable, "-m", "measureformer", "explore", "--port", "0", "--no-browser"]
+    environment = os.environ | {"HOME": str(home), "XDG_CONFIG_HOME": str(home), "XDG_STATE_HOME": str(home)}
+    # a file, because a pipe that nobody reads fills up and stops the server
+    with complaints.open("w") as stderr:
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment, cwd=home)
+    assert server.stdout is not None
+    try:
+        found = re.search(r"http://127\.0\.0\.1:\d+/", server.stdout.readline())
+        assert found is not None, complaints.read_text()
+        yield found[0]
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
+
+
+@contextmanager
+def browsing(chromium: str, address: str) -> Iterator[Tabs]:
+    """The browser at that path, without a window."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        # the sandbox of the browser refuses to be started by the superuser
+        arguments = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+        browser = driver.chromium.launch(executable_path=chromium, args=arguments)
+        context = browser.new_context(viewport={"width": 1300, "height": 900}, reduced_motion="reduce")
+        context.set_default_timeout(PATIENCE)
+        yield Tabs(address, context)
+        browser.close()

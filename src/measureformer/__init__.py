@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -198,11 +199,35 @@ def __getattr__(name: str) -> Any:
     if name in _NAMESPACES:
         return importlib.import_module(f"measureformer.{name}")
     if name not in _HOME_OF:
-        # with the module and the name at hand, Python adds what else may have been meant
-        said = f"module 'measureformer' has no attribute {name!r}; dir(measureformer) lists what it has"
-        raise AttributeError(said, name=name, obj=sys.modules[__name__])
+        raise _no_attribute(sys.modules[__name__], name)
     return getattr(importlib.import_module(f"measureformer.{_HOME_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOME_OF, *_NAMESPACES})
+
+
+def _no_attribute(module: ModuleType, name: str) -> AttributeError:
+    """A refusal with the nearest names: Python's own hint is not seen in notebooks."""
+    from measureformer.errors import did_you_mean
+
+    public = (*_HOME_OF, *_NAMESPACES) if module.__name__ == __name__ else dir(module)
+    hint = did_you_mean(name, [one for one in public if not one.startswith("_")])
+    said = f"module {module.__name__!r} has no attribute {name!r}. "
+    # without `obj`, lest Python ask the same question after ours
+    return AttributeError(said + (hint or f"dir({module.__name__}) lists what it has."), name=name)
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Python sets each module of the package here, once it is loaded: those for users get the same refusal."""
+        if name in _NAMESPACES:
+
+            def refuse(missing: str) -> Any:
+                raise _no_attribute(value, missing)
+
+            vars(value).setdefault("__getattr__", refuse)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -22,6 +22,7 @@ from typer.core import TyperGroup
 from measureformer import __version__
 from measureformer.commands import archive, diff, explore, icl, lens, text
 from measureformer.commands.completion import claim_names
+from measureformer.commands.output import aligned, bare_table, on_terminal
 from measureformer.errors import ClaimNotRunError, ClaimRunError, MeasureformerError, OptionError
 
 if TYPE_CHECKING:
@@ -106,19 +107,17 @@ def claims(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON li
         typer.echo(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=1, ensure_ascii=False))
         return
     rows = [(e.name, e.chapter, e.claim.title, e.claim.reference) for e in entries]
-    if not _on_terminal():
-        for row in rows:
-            typer.echo("\t".join(map(_one_line, row)))
+    if not on_terminal():
+        for line in aligned(rows):
+            typer.echo(line)
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     # names are there to be copied: the other columns give way
-    table.add_column("name", no_wrap=True)
-    table.add_column("title", overflow="fold")
-    table.add_column("reference", overflow="fold")
+    others = (Column(word, overflow="fold") for word in ("title", "reference"))
+    table = bare_table(Column("name", no_wrap=True), *others)
     for i, (name, chapter, title, reference) in enumerate(rows):
         if i == 0 or chapter != rows[i - 1][1]:
             table.add_row(Text(chapter, style="bold"))
@@ -265,10 +264,6 @@ def _select(patterns: Sequence[str]) -> tuple[Entry, ...]:
     return select(patterns, package=_package())
 
 
-def _on_terminal() -> bool:
-    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-
-
 def _one_line(text: str) -> str:
     from measureformer.report.words import one_line
 
@@ -301,7 +296,7 @@ _COLORS = {
 def _colored(word: str, width: int = 0) -> str:
     """The word, in its colour if it goes to a terminal that wants colours."""
     plain = word.ljust(width)
-    return typer.style(plain, fg=_COLORS[word]) if _on_terminal() and not os.environ.get("NO_COLOR") else plain
+    return typer.style(plain, fg=_COLORS[word]) if on_terminal() and not os.environ.get("NO_COLOR") else plain
 
 
 def _tell(result: Result) -> None:
@@ -321,7 +316,7 @@ def _tell(result: Result) -> None:
 @contextmanager
 def _progress(total: int) -> Generator[Callable[[Event], None], None, None]:
     """What to call when a claim is done: a bar with the time left on a terminal, a line each elsewhere."""
-    if not _on_terminal():
+    if not on_terminal():
         yield lambda event: typer.echo(_line(event))
         return
     from rich.console import Console
@@ -358,7 +353,7 @@ def _line(event: Event) -> str:
     from measureformer.result import Result
 
     # on a terminal the bar says it
-    left = "" if _on_terminal() else _left(event)
+    left = "" if on_terminal() else _left(event)
     count = f"[{event.done}/{event.total}]"
     if isinstance(event.outcome, Result):
         seconds = "reused" if event.reused else f"{number(event.outcome.seconds)} s"

@@ -7,7 +7,23 @@ forgotten. Every class also derives from the built-in exception that a caller wo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question with the names most like `word`, three at most; empty if none is near.
+
+    >>> did_you_mean("wasserstien", ["attend", "wasserstein", "sliced_wasserstein"])
+    'Did you mean wasserstein or sliced_wasserstein?'
+    """
+    import difflib  # here, because importing the package must be quick
+
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
+    # a part of a name is no misprint, and near all the same
+    near += [name for name in names if len(word) > 2 and word in name and name not in near][: 3 - len(near)]
+    return f"Did you mean {' or '.join(near)}?" if near else ""
 
 
 class MeasureformerError(Exception):

@@ -1,23 +1,54 @@
-"""A bar for work that takes long: on a terminal, on standard error, and only once it has taken a while."""
+"""How far long work has come, on standard error: a bar on a terminal, lines elsewhere; short work says nothing."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 
 QUIET = 2.0
 """Seconds after which the bar appears."""
+EVERY = 5.0
+"""Seconds before the first line, and at least between two of them."""
+_SHARE = 0.05
+"""Of the time that has passed, before the next line: a night's work is to be told in pages, not in volumes."""
+
+Show = Callable[[float, str], None]
+
+_HUSHED: ContextVar[bool] = ContextVar("hushed", default=False)
 
 
 @contextmanager
-def bar(title: str, total: float, *, shown: bool = True) -> Generator[Callable[[float, str], None]]:
-    """Hands out `show(done, note)`, to be called whenever there is news; `done` counts up to `total`."""
-    if not (shown and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"):
+def bar(title: str, total: float, *, shown: bool = True) -> Generator[Show]:
+    """Hands out `show(done, note)`, to be called whenever there is news; `done` counts up to `total`.
+
+    Work that is part of other work with a bar says nothing: the whole speaks for its parts.
+    """
+    # programs without a console have no such stream
+    if not shown or _HUSHED.get() or not sys.stderr or sys.stderr.closed:
         yield lambda done, note: None
         return
+    told = _drawn if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else _written
+    with hushed(), told(title, total) as show:
+        yield show
+
+
+@contextmanager
+def hushed() -> Generator[None]:
+    """No bars in here: somebody else says how far it is."""
+    token = _HUSHED.set(True)
+    try:
+        yield
+    finally:
+        _HUSHED.reset(token)
+
+
+@contextmanager
+def _drawn(title: str, total: float) -> Generator[Show]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -41,3 +72,33 @@ def bar(title: str, total: float, *, shown: bool = True) -> Generator[Callable[[
         yield show
     finally:
         rich.stop()
+
+
+@contextmanager
+def _written(title: str, total: float) -> Generator[Show]:
+    """A thread writes the newest note every few seconds: a stage that takes a minute is told while it lasts."""
+    newest, over, stream, began = [(0.0, "")], threading.Event(), sys.stderr, time.monotonic()
+
+    def speak() -> None:
+        told: tuple[float, str] | None = None
+        while not over.wait(max(EVERY, _SHARE * (time.monotonic() - began))):
+            done, note = newest[0]
+            if (done, note) == told:
+                continue
+            told = done, note
+            share = f"{100 * done / total:.0f} %, " if done and total else ""
+            words = f": {note}" if note else ""
+            # nobody may be left to listen
+            with suppress(OSError, ValueError):
+                print(f"{title}, {share}{time.monotonic() - began:.0f} s{words}", file=stream, flush=True)
+
+    def show(done: float, note: str) -> None:
+        newest[0] = done, note
+
+    speaker = threading.Thread(target=speak, daemon=True)
+    speaker.start()
+    try:
+        yield show
+    finally:
+        over.set()
+        speaker.join()

@@ -6,14 +6,13 @@ reading it needs neither a TeX engine nor a dependency.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from measureformer.errors import ReferenceFormatError, UnknownReferenceError
+from measureformer.errors import ReferenceFormatError, UnknownReferenceError, did_you_mean
 
 _HEAD = re.compile(r"@(article|book)\{([a-z]+[0-9]{4}[a-z]?),")
 _FIELD = re.compile(r"  ([a-z]+) = \{([^{}\\]+)\},")
@@ -122,10 +121,9 @@ def _cite_one(reference: str) -> str:
     key, _, place = (part.strip() for part in reference.partition(","))
     known = references()
     if key not in known:
-        near = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
         raise UnknownReferenceError(
             got=f"the reference {key[:60]!r}",
             need="the key of an entry of refs.bib",
-            do=f"Did you mean {' or '.join(near)}?" if near else f"The keys are {', '.join(sorted(known))}.",
+            do=did_you_mean(key, known) or f"The keys are {', '.join(sorted(known))}.",
         )
     return f"{known[key]} {place.rstrip('.')}." if place else str(known[key])

@@ -11,7 +11,7 @@ import math
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
@@ -23,6 +23,10 @@ SCHEMA = 1
 Verdict = Literal["holds", "violated", "inconclusive"]
 Scale = Literal["linear", "log"]
 Style = Literal["line", "dashed", "points", "bars", "band"]
+Role = Literal["measured", "theory", "control", "measure"]
+
+_LATER = {"later": True}
+"""Marks fields that older files of this schema lack; they are read with the default."""
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 """JSON can spell them as escapes, but no file can hold them."""
@@ -76,13 +80,17 @@ class Check:
 class Series:
     """One curve, cloud, set of bars or band of a figure; `y2` is the other edge of a band.
 
-    Labels decide how it is drawn, the same in all figures: "control …" is vermilion with crosses, "tokens", "density",
-    "particles", "law" and "start" are green, and a line that is called a bound, a limit or certified is black and
-    dashed, like every dashed one, for what theory says. A band takes the colour of the series before it.
+    `role` says what it stands for, and how it is drawn, the same in all figures: what was "measured" in colours, what
+    "theory" says black and dashed, a "control" vermilion with crosses, a "measure" itself green. Without it the label
+    decides: "control …", "tokens", "density", "particles", "law" and "start" are what they say, and theory is every
+    dashed line and a line that is called a bound, a limit or certified; the rest was measured. A band without a role
+    takes the colour of the series before it.
     Numbers may come as any sequence, NumPy and JAX arrays included; not-a-number interrupts a curve.
 
     >>> Series("measured", x=(10.0, 100.0), y=(0.3, 0.1), style="points").y
     (0.3, 0.1)
+    >>> Series("what Theorem 2 promises", x=(10.0, 100.0), y=(0.4, 0.2), role="theory").role
+    'theory'
     """
 
     label: str
@@ -90,12 +98,15 @@ class Series:
     y: tuple[float, ...]
     style: Style = "line"
     y2: tuple[float, ...] = ()
+    role: Role | None = field(default=None, metadata=_LATER)
 
     def __post_init__(self) -> None:
         for name in ("x", "y", "y2"):
             # a result holds plain numbers only: arrays would be neither JSON nor comparable
             object.__setattr__(self, name, _numbers(getattr(self, name), self.label))
         _require_one_of(self.style, Style, f"style of the series {self.label[:60]!r}")
+        if self.role is not None:
+            _require_one_of(self.role, Role, f"role of the series {self.label[:60]!r}", "Leave it out for the label's.")
         if len(self.x) != len(self.y) or len(self.y2) != (len(self.y) if self.style == "band" else 0):
             raise ResultFormatError(
                 got=f"{len(self.x)} x, {len(self.y)} y and {len(self.y2)} y2 in the series {self.label[:60]!r}",
@@ -120,6 +131,8 @@ def _numbers(values: Any, label: str) -> tuple[float, ...]:
 class Figure:
     """Everything needed to draw a figure, and nothing of how it is drawn.
 
+    With `equal`, for points of the plane, a unit is as long on both axes, so that a circle is round.
+
     >>> figure = Figure("Error", "n", "error", (Series("measured", (10.0, 100.0), (0.3, 0.1)),), xscale="log")
     >>> figure.xscale, figure.yscale
     ('log', 'linear')
@@ -134,6 +147,7 @@ class Figure:
     xticks: tuple[str, ...] = ()
     """Names of the positions 0, 1, 2, … on the x axis, for bars; empty for a numerical axis."""
     caption: str = ""
+    equal: bool = field(default=False, metadata=_LATER)
 
     def __post_init__(self) -> None:
         # one series, or a list of them, is what people write who make their first figure
@@ -147,12 +161,18 @@ class Figure:
             )
         _require_one_of(self.xscale, Scale, "xscale")
         _require_one_of(self.yscale, Scale, "yscale")
+        if self.equal and (self.xticks or "log" in (self.xscale, self.yscale)):
+            raise ResultFormatError(
+                got=f"equal axes, one of them logarithmic or of names, in the figure {self.title[:60]!r}",
+                need="two linear axes of numbers",
+                do="Leave out equal, or the scales and names.",
+            )
 
 
-def _require_one_of(value: Any, choices: Any, what: str) -> None:
+def _require_one_of(value: Any, choices: Any, what: str, do: str = "Leave it out for the first.") -> None:
     if value not in get_args(choices):
         need = ", ".join(f'"{choice}"' for choice in get_args(choices))
-        raise ResultFormatError(got=f"{value!r} as the {what}", need=f"one of {need}", do="Leave it out for the first.")
+        raise ResultFormatError(got=f"{value!r} as the {what}", need=f"one of {need}", do=do)
 
 
 @dataclass(frozen=True)
@@ -308,12 +328,13 @@ def _read_record(kind: type, value: Any, path: str) -> Any:
         raise _refuse(f"{path} of type {type(value).__name__}")
     entries = cast(dict[str, Any], value)
     hints = get_type_hints(kind)
-    wanted = [field.name for field in fields(kind)]
-    if missing := sorted(set(wanted) - set(entries)):
+    wanted = [one.name for one in fields(kind)]
+    required = {one.name for one in fields(kind) if not one.metadata.get("later")}
+    if missing := sorted(required - set(entries)):
         raise _refuse(f"{path} without {', '.join(missing)}")
     if extra := sorted(set(entries) - set(wanted)):
         raise _refuse(f"{path} with unknown {', '.join(extra)[:60]}")
-    return kind(**{name: read(hints[name], entries[name], f"{path}.{name}") for name in wanted})
+    return kind(**{name: read(hints[name], entry, f"{path}.{name}") for name, entry in entries.items()})
 
 
 def _read_union(kinds: tuple[Any, ...], value: Any, path: str) -> Any:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from measureformer.errors import DependencyError, OptionError, SchedulerError, WorkerLost
-from measureformer.progress import bar
+from measureformer.progress import bar, hushed
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -102,13 +102,15 @@ def _here(function: Callable[[S], T], items: Sequence[S]) -> Generator[tuple[int
 
 
 def _numbered(function: Callable[[S], T], i: int, item: S) -> tuple[int, T]:
-    return i, function(item)
+    # bars of several workers at once would be written into each other
+    with hushed():
+        return i, function(item)
 
 
 def _in_worker(function: Callable[[S], T], i: int, item: S) -> tuple[int, T]:
     # Ctrl-C reaches the whole process group; the parent decides what becomes of a worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return i, function(item)
+    return _numbered(function, i, item)
 
 
 def _in_processes(

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from typer.testing import CliRunner, Result
 
 import measureformer as mf
 from measureformer.cli import PACKAGE_VARIABLE, app
+from measureformer.commands.output import aligned
 from planting import FAILS, HOLDS, INTERRUPTS, RAISES, UNSURE, claim_source, plant, runs
 
 Command = Callable[..., Result]
@@ -82,13 +84,29 @@ def test_unknown_commands_and_options_are_refused() -> None:
 def test_claims_are_listed_one_per_line() -> None:
     done = command("claims")
     assert done.exit_code == 0
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    lines = done.stdout.splitlines()
+    rows = [re.split(" {2,}", line) for line in lines]
     assert [row[:2] for row in rows][:3] == [
         ["castin-2025-good", "first"],
         ["castin-2025-other", "first"],
         ["furuya-2024-bad", "second"],
     ]
     assert rows[0][2:] == ["A planted claim", "castin2025, Section 3"]
+    # kills: lines with tabs, which align only where names are about as long
+    assert len({line.index("A planted claim") for line in lines}) == 1
+
+
+def test_columns_are_as_wide_as_what_people_see() -> None:
+    # kills: counting characters where wide and combining ones take two places and none; folding at 80
+    rows = [("β̂", "a" * 100, "1"), ("測度", "", "2"), ("one  two\n", "\x1b[31m", "3")]
+    lines = aligned(rows)
+    assert len({cell_len(line) for line in lines}) == 1
+    assert [re.split(" {2,}", line) for line in lines] == [
+        ["β̂", "a" * 100, "1"],
+        ["測度", "–", "2"],
+        ["one two", "\ufffd[31m", "3"],
+    ]
+    assert aligned([]) == []
 
 
 @pytest.mark.usefixtures("planted")

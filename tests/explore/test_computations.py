@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from compilations import count_compilations
 from measureformer.errors import OptionError, ShapeError
 from measureformer.explore import compile as compiling
 from measureformer.explore import counterexample, drawing, gaussian, incontext, lens, memory, particles, plot, svm
+from measureformer.report.language import CONTROL
 from measureformer.result import Figure, Series
 
 RNG = np.random.default_rng(0)
@@ -280,3 +282,25 @@ def test_all_figures_of_the_apps_are_drawn() -> None:
     ):
         assert "<svg" in drawing.picture(figure)
     assert len(lens.curves(look, 1)) == 4
+
+
+def test_ways_of_many_tokens_are_drawn_through_fewer_points() -> None:
+    flock = layer("circle", heads=1)
+    few, many = (particles.run(flock, particles.start("circle", n), 1.0) for n in (12, 200))
+    assert len(particles.paths(flock, few)[0]["points"]) == particles.FRAMES
+    ways = particles.paths(flock, many)
+    assert len(ways) == 201
+    # kills: a way that stops before its end
+    ends = np.array([way["points"][-1] for way in ways[:-1]])
+    np.testing.assert_allclose(ends, np.array(ways[-1]["points"]), atol=6e-4)  # both are rounded to a thousandth
+    assert len(ways[0]["points"]) == (particles.FRAMES + 1) // 2
+
+
+def test_live_figures_know_roles_and_equal_axes() -> None:
+    square = Series("path", (0.0, 1.0, 1.0), (0.0, 0.0, 1.0), role="control")
+    assert CONTROL[0] in plot.svg(Figure("T", "x", "y", (square,)))
+    text = plot.svg(Figure("T", "x", "y", (square,), equal=True))
+    path = re.search(r'd="M([\d.]+),([\d.]+)L([\d.]+),([\d.]+)L([\d.]+),([\d.]+)" stroke="#D55E00"', text)
+    assert path is not None
+    x0, _, x1, y1, _, y2 = map(float, path.groups())
+    assert abs((x1 - x0) - (y1 - y2)) < 0.3  # of 200 pixels, written with one decimal

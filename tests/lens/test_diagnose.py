@@ -216,6 +216,10 @@ def test_the_command_writes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert result.exit_code == 0, result.output
     # what the reference says of a configuration goes elsewhere
     assert result.stdout.startswith("GPT-2")
+    # kills: columns that do not align in a pipe
+    table = result.stdout.splitlines()[1:4]
+    assert table[0].startswith("layer  norm ")
+    assert len({len(line) for line in table}) == 1
     page = (tmp_path / "out" / "index.html").read_text()
     assert "Do tokens cluster?" in page
     assert "How Lipschitz" not in page  # what was not measured is not drawn

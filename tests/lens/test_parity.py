@@ -326,11 +326,63 @@ def test_the_parity_number_needs_a_reference_that_knows_the_model(
     # kills: a cast after opening, which quantised models refuse
     assert settings["dtype"] == "float32"
     for error in (OSError("no file"), ValueError("unknown model"), KeyError("setting"), ImportError("gguf")):
-        assert parity._opened(reference(error), checkpoint, "float32") is None
+        # kills: the reason passed over in silence
+        said = parity._opened(reference(error), checkpoint, "float32")
+        assert type(error).__name__ in said
+        assert error.args[0] in said
+    # a report travels: it is short, and names no folder of this machine
+    said = parity._opened(reference(OSError(f"nothing in {where} " + "or elsewhere " * 1000)), checkpoint, "float32")
+    assert str(where) not in said
+    assert len(said) < 300
     # kills: any error at all, a defect of ours included, passed over in silence
     with pytest.raises(TypeError):
         parity._opened(reference(TypeError("a defect")), checkpoint, "float32")
     # weights that do not lie in a folder, and shuffled ones, have no reference; nor has anything without torch
-    assert parity.deviation(mf.lens.load(where).shuffled(), np.arange(3)) is None
+    assert parity.deviation(mf.lens.load(where).shuffled(), np.arange(3)) == "the weights do not lie in a folder"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert parity.deviation(mf.lens.load(where), np.arange(3)) is None
+    assert parity.deviation(mf.lens.load(where), np.arange(3)) == "torch and transformers not installed"
+    found = mf.lens.diagnose(mf.lens.load(where), [1, 2, 3], lipschitz=False, sweeps=False)
+    assert found.parity is None
+    assert found.sentences()[-1] == "No reference: torch and transformers not installed."
+
+
+class Notices:
+    """The switches of `transformers.utils.logging`."""
+
+    def __init__(self, bars: bool) -> None:
+        self.level, self.bars = 20, bars
+
+    def get_verbosity(self) -> int:
+        return self.level
+
+    def set_verbosity(self, level: int) -> None:
+        self.level = level
+
+    def set_verbosity_error(self) -> None:
+        self.level = 40
+
+    def is_progress_bar_enabled(self) -> bool:
+        return self.bars
+
+    def enable_progress_bar(self) -> None:
+        self.bars = True
+
+    def disable_progress_bar(self) -> None:
+        self.bars = False
+
+
+@pytest.mark.parametrize("bars", [True, False])
+def test_notices_of_the_reference_are_silenced_and_then_as_before(bars: bool) -> None:
+    notices = Notices(bars)
+    # kills: switches left off after an error, and bars turned on that somebody had turned off
+    seen: list[tuple[int, bool]] = []
+
+    def fails() -> None:
+        with parity._silent(notices):
+            seen.append((notices.level, notices.bars))
+            raise OSError("no file")
+
+    with pytest.raises(OSError, match="no file"):
+        fails()
+    assert seen == [(40, False)]
+    assert (notices.level, notices.bars) == (20, bars)

@@ -81,7 +81,7 @@ def test_command_prints_what_changed_and_tells_by_its_exit_code(tmp_path: Path) 
     good, bad = write(tmp_path / "good.json", atlas(a=FAR, b=FAR)), write(tmp_path / "bad.json", atlas(a=BAD, b=NEAR))
     worse = command(good, bad)
     assert worse.exit_code == 1
-    assert worse.stdout.splitlines()[0].split("\t")[:2] == ["worse", "castin-2025-a"]
+    assert worse.stdout.splitlines()[0].split()[:2] == ["worse", "castin-2025-a"]
     assert worse.stdout.splitlines()[-1] == "1 worse, 1 margins moved."
     assert command(bad, good).exit_code == 0
     same = command(good, good)

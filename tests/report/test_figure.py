@@ -255,3 +255,34 @@ class TestOwnFigures:
         with pytest.raises(ResultFormatError, match=r"got a float among the series.*mf\.Series"):
             replace(self.FIGURE, series=(0.5,))  # type: ignore[arg-type]
         assert list(tmp_path.iterdir()) == []
+
+
+def pixels(figure: Figure) -> tuple[float, float]:
+    """How long a unit is on either axis."""
+    drawing = settle(draw(figure))
+    ends = drawing.axes[0].transData.transform([(0.0, 0.0), (1.0, 1.0)])
+    return tuple(ends[1] - ends[0])
+
+
+@pytest.mark.parametrize("shape", [(1.0, 1.0), (3.0, 1.0), (1.0, 3.0), (1.0, 0.0), (0.0, 1.0), (1e-3, 50.0)])
+def test_a_circle_is_round_with_equal_axes(shape: tuple[float, float]) -> None:
+    t = np.linspace(0, 2 * np.pi, 50)
+    series = (Series("round", shape[0] * np.cos(t), shape[1] * np.sin(t)),)
+    across, up = pixels(Figure("Title", "x", "y", series, equal=True))
+    assert across == pytest.approx(up, rel=1e-6)  # pixels, from sums of a few numbers
+    if shape == (1.0, 1.0):
+        assert pixels(Figure("Title", "x", "y", series))[0] > 1.2 * up
+        # kills: a square in a wide picture, half as high as it could be
+        assert draw(Figure("Title", "x", "y", series, equal=True)).get_figheight() > 3.5
+
+
+@pytest.mark.parametrize("values", [(), (math.nan,), (1e300, -1e300), (1e99, 0.0), (1e-99, 0.0), (math.inf, 1.0)])
+def test_no_number_breaks_equal_axes(values: tuple[float, ...]) -> None:
+    series = (Series("points", values, values, "points"), Series("line", values, (1.0,) * len(values)))
+    assert to_svg(settle(draw(Figure("Title", "x", "y", series, equal=True))))
+
+
+def test_equal_axes_are_linear() -> None:
+    for other in ({"xscale": "log"}, {"yscale": "log"}, {"xticks": ("a",)}):
+        with pytest.raises(ResultFormatError, match="two linear axes"):
+            plain(equal=True, **other)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 
-from measureformer.report.language import CONTROL, INK, MEASURE, PALETTE, Looks, role
+from measureformer.errors import ResultFormatError
+from measureformer.report.language import COLOURS, CONTROL, INK, MEASURE, PALETTE, Looks, role
 from measureformer.result import Series, Style
 
 
@@ -36,6 +38,28 @@ def series(label: str, style: Style = "line") -> Series:
 )
 def test_roles(label: str, style: Style, expected: str) -> None:
     assert role(series(label, style)) == expected
+
+
+@pytest.mark.parametrize("style", ["line", "dashed", "points", "bars", "band"])
+@pytest.mark.parametrize("label", ["control: no mask", "proven bound", "tokens", "trained"])
+def test_a_role_that_is_given_decides(label: str, style: Style) -> None:
+    for kind, table in COLOURS.items():
+        given = replace(series(label, style), role=kind)
+        assert role(given) == kind
+        looks = Looks()
+        looks.next(series("control"))
+        # kills: the label, or the series before a band, that knows better
+        assert looks.next(given).color in table
+
+
+def test_a_dashed_series_is_dashed_whatever_it_stands_for() -> None:
+    for kind in COLOURS:
+        assert Looks().next(replace(series("trained", "dashed"), role=kind)).dash != "solid"
+
+
+def test_unknown_roles_are_refused() -> None:
+    with pytest.raises(ResultFormatError, match='"measured", "theory", "control", "measure"'):
+        Series("trained", (), (), role="bound")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("kind", ["measured", "theory", "control", "measure"])

@@ -19,6 +19,7 @@ from measureformer._claims.registry import Entry, fingerprint_of, load, require,
 from measureformer.atlas import Missing
 from measureformer.errors import ClaimNotRunError, ClaimRunError, ResultFormatError
 from measureformer.files import claim_file, write_atomically
+from measureformer.progress import hushed
 from measureformer.result import Result
 from measureformer.workers import Lost, Workers
 
@@ -186,7 +187,9 @@ class _Clock:
 
 def _run(entry: Entry, settings: Settings) -> Result | Failure | NotRun:
     try:
-        return run(entry, seed=settings.seed, preset=settings.preset)
+        # the atlas says how far it is
+        with hushed():
+            return run(entry, seed=settings.seed, preset=settings.preset)
     except ClaimNotRunError as missing:
         return NotRun(entry.name, missing.do)
     except ClaimRunError as error:

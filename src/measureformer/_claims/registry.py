@@ -5,7 +5,6 @@ There is no list to keep. Modules whose name begins with an underscore are helpe
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import math
 import pkgutil
@@ -21,7 +20,14 @@ from typing import Any, cast, get_args
 from measureformer import __version__
 from measureformer._claims.base import Claim, Preset
 from measureformer._claims.fingerprint import fingerprint
-from measureformer.errors import ClaimDefinitionError, ClaimNotRunError, ClaimRunError, OptionError, UnknownClaimError
+from measureformer.errors import (
+    ClaimDefinitionError,
+    ClaimNotRunError,
+    ClaimRunError,
+    OptionError,
+    UnknownClaimError,
+    did_you_mean,
+)
 from measureformer.files import is_claim_name
 from measureformer.refs import cite
 from measureformer.result import Outcome, Result
@@ -170,10 +176,8 @@ def select(patterns: Sequence[str], *, package: str = PACKAGE) -> tuple[Entry, .
 
 
 def _unknown(got: str, need: str, word: str, known: list[str]) -> UnknownClaimError:
-    near = difflib.get_close_matches(word, known, n=3, cutoff=0.4)
-    near += [name for name in known if word and word in name and name not in near][: 3 - len(near)]
-    hint = f"Did you mean {' or '.join(near)}? " if near else ""
-    return UnknownClaimError(got=got, need=need, do=f"{hint}`measureformer claims` lists all.")
+    hint = did_you_mean(word, known)
+    return UnknownClaimError(got=got, need=need, do=f"{hint} `measureformer claims` lists all.".lstrip())
 
 
 def run(entry: Entry, *, seed: int, preset: Preset) -> Result:

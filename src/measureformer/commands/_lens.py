@@ -10,6 +10,7 @@ from measureformer.files import write_atomically
 from measureformer.lens import Diagnosis, Model, diagnose, load
 from measureformer.lens.figures import PANELS, figures, table
 from measureformer.lens.text import read_text
+from measureformer.progress import bar
 from measureformer.report import Part, write_lens_report
 
 TEXTS = (".txt", ".md", ".rst", ".text")
@@ -30,14 +31,23 @@ class Request:
 
 def run_lens(request: Request) -> tuple[list[Diagnosis], Path]:
     """One diagnosis, or two to compare, and the page about them."""
-    model, text = load(request.path), _text(request.text)
-    pairs = [(model, text)]
-    if request.against is not None:
-        another_text = request.against.suffix in TEXTS
-        pairs.append((model, read_text(request.against)) if another_text else (load(request.against), text))
+    with bar("lens", 2) as show:
+        show(0, "opening the model")
+        model, text = load(request.path), _text(request.text)
+        pairs = [(model, text)]
+        if request.against is not None:
+            show(1, f"opening {request.against.name}")
+            another_text = request.against.suffix in TEXTS
+            pairs.append((model, read_text(request.against)) if another_text else (load(request.against), text))
     found = [_diagnosed(request, i, *pair) for i, pair in enumerate(pairs)]
     # the numbers first: the page is made from them, and nothing unfinished is ever shown
     write_atomically(request.out / "lens.json", ("[" + ",".join(one.to_json() for one in found) + "]").encode())
+    with bar("lens", 1) as show:
+        show(0, "drawing the report")
+        return found, _page(request, found)
+
+
+def _page(request: Request, found: list[Diagnosis]) -> Path:
     names = " against ".join(f"{one.architecture} {one.model}" for one in found)
     facts: list[str] = []
     for one in found:
@@ -46,10 +56,9 @@ def run_lens(request: Request) -> tuple[list[Diagnosis], Path]:
         facts.append(f"{one.model}: {sizes}, {mask}on {one.tokens} tokens; {one.seconds:.0f} s.")
         facts += one.sentences()
     parts = [Part(f"{one.model}, layer by layer", *table(one)) for one in found]
-    page = write_lens_report(
+    return write_lens_report(
         request.out, title=f"Lens on {names}", facts=facts, figures=figures(*found), panels=PANELS, parts=parts
     )
-    return found, page
 
 
 def _diagnosed(request: Request, i: int, model: Model, text: str) -> Diagnosis:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from measureformer.commands.output import aligned, bare_table, on_terminal
 
 if TYPE_CHECKING:
     from measureformer.report.diff import Change, Difference
@@ -59,24 +59,21 @@ def _margin(value: float) -> str:
 
 
 def _show(rows: Sequence[tuple[str, str, str, str]]) -> None:
-    """A table on a terminal, lines with tabs elsewhere; texts of atlases are cleaned, and never read as markup."""
-    from measureformer.report.words import one_line
-
-    cells = [tuple(one_line(cell) for cell in row) for row in rows]
-    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
-        for row in cells:
-            typer.echo("\t".join(row))
+    """A table on a terminal, columns elsewhere; texts of atlases are cleaned, and never read as markup."""
+    if not on_terminal():
+        for line in aligned(rows):
+            typer.echo(line)
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("what", no_wrap=True)
-    for word in ("claim", "old", "new"):
-        table.add_column(word, overflow="fold")
+    from measureformer.report.words import one_line
+
+    others = (Column(word, overflow="fold") for word in ("claim", "old", "new"))
+    table = bare_table(Column("what", no_wrap=True), *others)
     styles = {"worse": "bold red", "better": "green", "changed": "yellow", "removed": "yellow"}
-    for what, *rest in cells:
+    for what, *rest in (map(one_line, row) for row in rows):
         table.add_row(Text(what, style=styles.get(what, "")), *map(Text, rest))
     Console().print(table)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from measureformer.commands.output import aligned, bare_table, on_terminal
 
 if TYPE_CHECKING:
     from measureformer.lens import Diagnosis
@@ -39,24 +39,22 @@ def lens(
 
 
 def _show(found: Diagnosis) -> None:
-    """A row for each layer: a table on a terminal, tabs elsewhere; then what is known of the whole."""
+    """A row for each layer: a table on a terminal, columns elsewhere; then what is known of the whole."""
     from measureformer.lens.figures import table
     from measureformer.report.words import number, one_line
 
     headings, rows = table(found)
     title = one_line(f"{found.architecture} {found.model}, {found.tokens} tokens, {number(found.seconds)} s")
     cells = [[str(i), *("–" if value != value else number(value) for value in row)] for i, row in enumerate(rows, 1)]
-    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+    if not on_terminal():
         typer.echo(title)
-        for row in (["layer", *headings], *cells):
-            typer.echo("\t".join(row))
+        for line in aligned([["layer", *headings], *cells], right=True):
+            typer.echo(line)
     else:
         from rich.console import Console
-        from rich.table import Table
+        from rich.table import Column
 
-        shown = Table(title=title, box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left")
-        for word in ("layer", *headings):
-            shown.add_column(word, justify="right")
+        shown = bare_table(*(Column(word, justify="right") for word in ("layer", *headings)), title=title)
         for row in cells:
             shown.add_row(*row)
         Console().print(shown)

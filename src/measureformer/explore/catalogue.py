@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-from measureformer.errors import OptionError
+from measureformer.errors import OptionError, did_you_mean
 
 FOLDER = Path(__file__).parent / "apps"
 
@@ -41,7 +41,7 @@ def find(name: str) -> App:
         raise OptionError(
             got=f"the app {name[:40]!r}",
             need=f"one of {', '.join(apps)}",
-            do="Leave the name out for a page that says what each shows.",
+            do=f"{did_you_mean(name, apps)} Leave the name out for a page that says what each shows.".lstrip(),
         )
     return apps[name]
 

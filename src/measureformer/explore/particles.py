@@ -22,6 +22,8 @@ KERNELS = {"softmax": mf.Attention, "none": mf.UnnormalizedAttention, "Sinkhorn"
 SIZES = (32, 256)
 """Numbers of tokens that programs are compiled for; between them, tokens without mass are added."""
 FRAMES, SKIP = 33, 4
+CROWD = 60
+"""Tokens beyond which their ways are drawn through every second frame."""
 INNER = 0.35
 """Radius at which ways of tokens on the circle end."""
 SMALL = 100
@@ -265,7 +267,9 @@ def paths(layer: Layer, flow: Flow) -> list[dict[str, Any]]:
     if layer.space == "circle":
         seen = seen * np.linspace(1.0, INNER, len(seen))[:, None, None]
     way = curve(np.zeros((0, 2)), 5, width=1.2)
-    ways = [way | {"points": rows} for rows in seen.swapaxes(0, 1).round(4).tolist()]
+    # a fifth of a pixel; and through fewer points where they are many: the browser reads them all at every move
+    drawn = seen[::2] if seen.shape[1] > CROWD and len(seen) % 2 else seen
+    ways = [way | {"points": rows} for rows in drawn.swapaxes(0, 1).round(3).tolist()]
     return [*ways, curve(seen[-1], 1, style="dots", width=2.8)]
 
 

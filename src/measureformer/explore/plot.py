@@ -7,13 +7,14 @@ the browser sets the letters. Curves, dashed curves and points are drawn.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from measureformer.errors import OptionError
-from measureformer.report.language import INK, PALETTE
+from measureformer.report.language import COLOURS
 from measureformer.report.markup import Markup, join, tag
 from measureformer.report.words import number, one_line
-from measureformer.result import Figure, Scale
+from measureformer.result import Figure, Role, Scale
 
 WIDTH, HEIGHT = 480.0, 270.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 30.0, 42.0
@@ -35,16 +36,21 @@ def svg(figure: Figure) -> Markup:
         )
     x = _Axis([v for curve in curves for v in curve.x], figure.xscale, LEFT, WIDTH - RIGHT)
     y = _Axis([v for curve in curves for v in curve.y], figure.yscale, HEIGHT - BOTTOM, TOP)
+    if figure.equal:
+        unit = min(x.unit(), y.unit())
+        x.shrink(unit)
+        y.shrink(unit)
     parts = [_ground(x, y), _words(figure)]
-    colors = {"line": 0, "dashed": 0}
+    seen: Counter[Role] = Counter()
     legend: list[Markup] = []
     for curve in curves:
-        theory = curve.style == "dashed"
-        count = colors["dashed" if theory else "line"]
-        colors["dashed" if theory else "line"] += 1
-        color = INK[count % len(INK)] if theory else PALETTE[count % len(PALETTE)]
+        # labels do not decide: in an app the colours are those of the points beside the figure
+        role = curve.role or ("theory" if curve.style == "dashed" else "measured")
+        count, dashed = seen[role], curve.style == "dashed"
+        seen[role] += 1
+        color = COLOURS[role][count % len(COLOURS[role])]
         places = [(x(a), y(b)) for a, b in zip(curve.x, curve.y, strict=True)]
-        parts.append(_marks(places, color, count) if curve.style == "points" else _line(places, color, theory))
+        parts.append(_marks(places, color, count) if curve.style == "points" else _line(places, color, dashed))
         legend.append(_entry(curve.label, color, curve.style, count))
     rows = _rows(legend, [curve.label for curve in curves]) if len(curves) > 1 else []
     height = HEIGHT + ROW * len(rows) + 4 * bool(rows)
@@ -84,6 +90,15 @@ class _Axis:
             return None
         at = math.log10(value) if self.log else value
         return self.start + (at - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def unit(self) -> float:
+        """Pixels from 0 to 1."""
+        return abs(self.end - self.start) / (self.high - self.low)
+
+    def shrink(self, unit: float) -> None:
+        """Make a unit that short, with room on both sides."""
+        middle, half = (self.low + self.high) / 2, abs(self.end - self.start) / unit / 2
+        self.low, self.high = middle - half, middle + half
 
     def ticks(self) -> list[float]:
         if self.log:

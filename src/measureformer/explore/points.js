@@ -173,10 +173,14 @@ class View {
   drawCurves() {
     const palette = this.model.get("palette"), ink = this.model.get("ink");
     this.lines.replaceChildren();
+    // neighbours that look alike are one element: hundreds of them take the browser longer than all else
+    const paths = [];
+    let last = null;
     for (const { points, color, style, width, words } of this.model.get("curves")) {
       const stroke = color === "ink" ? ink[0] : palette[color];
       const rows = points.map((row) => this.place(row).map((v) => v.toFixed(1)).join(","));
       if (style === "dots") {
+        last = null; // what follows lies above the dots
         const d = rows.map((row) => `M${row}h0`).join("");
         element("path", { d, stroke, "stroke-width": 2 * width, "stroke-linecap": "round", fill: "none" }, this.lines);
         words.forEach((word, i) => {
@@ -185,10 +189,17 @@ class View {
         });
         continue;
       }
-      const made = element("path", { d: rows.length ? `M${rows.join("L")}` : "", stroke, "stroke-width": width, fill: "none" }, this.lines);
-      made.setAttribute("stroke-linejoin", "round");
+      const d = rows.length ? `M${rows.join("L")}` : "", look = `${stroke} ${width}`;
+      if (style === "line" && last?.look === look) {
+        last.parts.push(d);
+        continue;
+      }
+      const made = element("path", { stroke, "stroke-width": width, fill: "none", "stroke-linejoin": "round" }, this.lines);
       if (style === "dashed") made.setAttribute("stroke-dasharray", "6 3.5");
+      last = { made, parts: [d], look: style === "line" ? look : null };
+      paths.push(last);
     }
+    for (const { made, parts } of paths) made.setAttribute("d", parts.join(""));
   }
 
   // all marks anew: their number, or a group, has changed
@@ -216,9 +227,11 @@ class View {
     if (this.clear) this.clear.disabled = this.points.length === 0;
   }
 
-  update() {
+  // all marks, or the one that moved: writing hundreds of them is seen in a drag
+  update(only) {
     const palette = this.model.get("palette");
     this.points.forEach((point, i) => {
+      if (only !== undefined && i !== only) return;
       const mark = this.marks.children[i], [x, y] = this.place(point);
       const group = this.groups[Math.min(i, this.groups.length - 1)];
       mark.setAttribute("transform", `translate(${x.toFixed(2)},${y.toFixed(2)})`);
@@ -245,7 +258,7 @@ class View {
 
   move(i, place) {
     this.points[i] = this.settle(place, this.points[i]);
-    this.update();
+    this.update(i);
     this.send();
   }
 
@@ -260,7 +273,7 @@ class View {
       const at = this.read(e);
       // the side of the sphere is that of the beginning of the drag
       this.points[i] = this.settle([at[0] + shift[0], at[1] + shift[1]], old);
-      this.update();
+      this.update(i);
       this.send();
     };
     const stop = () => {

@@ -59,6 +59,8 @@ class Diagnosis:
     seconds: float
     parity: float | None = None
     """Largest difference of the hidden states to those of the reference, where it is installed."""
+    no_reference: str = ""
+    """Why there is no such number, in words."""
     spectra: list[list[float]] = field(default_factory=list)
     """For each layer the largest eigenvalues of the covariance of the cloud."""
     laws: dict[str, float] = field(default_factory=dict)
@@ -127,18 +129,22 @@ def diagnose(
     given: Any = text if isinstance(text, Table) else model.tokens(text)
     depth, table = model.anatomy.depth, isinstance(given, Table)
     kept = _Kept.at(save, model, given, lipschitz)
-    with bar("lens", 2 * depth + 3, shown=progress) as show:
+    with bar("lens", 2 * depth + 4, shown=progress) as show:
         rows = _rows(model, given, kept, show, lipschitz=lipschitz)
         # weights of the control are read and forgotten: two models at once may be more than the memory holds
         mixed = Model(model.shuffled().checkpoint, model.architecture, keep=False)
         control = _rows(mixed, given, kept, show, lipschitz=False, name="control")
+        show(2 * depth, "one token replaced")
         sensitivity = [] if table else kept.part("sensitivity", lambda: _sensitivity(model, given))
-        show(2 * depth + 1, "one token replaced")
+        show(2 * depth + 1, "context repeated")
         changes = kept.part("laws", lambda: laws(model, given)) if table or len(given) > 1 else {}
-        show(2 * depth + 2, "context repeated")
+        show(2 * depth + 2, "context of other lengths")
         long = not table and sweeps and len(given) >= SHORTEST_SWEEP
         grown = kept.part("sweep", lambda: _plain(_grown(sweep(model, given)))) if long else None
-        show(2 * depth + 3, "context swept")
+        show(2 * depth + 3, "reference")
+        deep = iterated(model, given)
+        seconds = time.perf_counter() - started
+        apart = "" if isinstance(given, Table) else deviation(model, given)
     return Diagnosis(
         model=model.checkpoint.source,
         architecture=model.architecture.name,
@@ -152,11 +158,12 @@ def diagnose(
         spectra=[row["spectrum"] for row in rows],
         sensitivity=sensitivity,
         laws=changes,
-        iterated=iterated(model, given),
+        iterated=deep,
         control={"layers": [row["layer"] for row in control], "heads": [row["heads"] for row in control]},
         sweep=grown,
-        seconds=time.perf_counter() - started,
-        parity=None if isinstance(given, Table) else deviation(model, given),
+        seconds=seconds,
+        parity=apart if isinstance(apart, float) else None,
+        no_reference=apart if isinstance(apart, str) else "",
     )
 
 
@@ -165,11 +172,13 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """What is measured of each layer, from the folder where it is there."""
     rows: list[dict[str, Any]] = []
-    done = 0 if name == "layer" else model.anatomy.depth
+    depth = model.anatomy.depth
+    done, what = (0, "") if name == "layer" else (depth, " of the control")
+    show(done, f"text embedded{what}")
     for step in model.steps(given):
+        show(done + step.index, f"layer {step.index + 1} of {depth}{what}")
         measure = lambda step=step: _measured(Look(step), lipschitz)  # noqa: E731
         rows.append(kept.part(f"{name}-{step.index:03}", measure))
-        show(done + step.index + 1, f"{name} {step.index + 1}")
     return rows
 
 

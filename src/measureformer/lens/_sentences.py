@@ -19,7 +19,9 @@ def sentences(found: Diagnosis) -> list[str]:
 
 
 def _parity(found: Diagnosis) -> str:
-    return "" if found.parity is None else f"Hidden states are those of transformers up to {found.parity:.1e}."
+    if found.parity is None:
+        return f"No reference: {found.no_reference}." if found.no_reference else ""
+    return f"Hidden states are those of transformers up to {found.parity:.1e}."
 
 
 def _lipschitz(found: Diagnosis) -> str:

@@ -26,6 +26,9 @@ _ROW = 0.17
 """Height of a row of text in inches; `_HEIGHT` has room for title, numbers, label and two rows of legend."""
 _USUAL_ROWS = 5
 _LEADING = 1.2
+_ACROSS, _DOWN, _TALLER = 4.3, 2.1, 1.2
+"""About the width and the height of the axes, and what may be added to the height for a picture of the plane."""
+_SLENDER = 4.0
 _MARKS = 8
 """Markers on a line."""
 _MARKERS_SEEN = (*MARKERS["measured"], *MARKERS["measure"], *MARKERS["control"])
@@ -125,8 +128,18 @@ def draw(figure: Figure) -> Any:
         if len(labels) > 1:
             rows += write_legend(drawing, handles, labels)
         # words take room of their own and not that of the data
-        drawing.set_figheight(_HEIGHT + _ROW * max(0, rows - _USUAL_ROWS))
+        height = _HEIGHT + _ROW * max(0, rows - _USUAL_ROWS)
+        drawing.set_figheight(height + _shaped(axes) if figure.equal else height)
         return drawing
+
+
+def _shaped(axes: Any) -> float:
+    """Gives both axes the same unit; returns the inches that data which are higher than wide need in addition."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    ratio = (high - low) / (right - left)
+    # of a cloud that is nearly a line nothing could be seen in axes of its shape: they get room instead
+    axes.set_aspect("equal", adjustable="box" if 1 / _SLENDER < ratio < _SLENDER else "datalim")
+    return min(_TALLER, max(0.0, _ACROSS * ratio - _DOWN))
 
 
 def counts(figure: Figure) -> bool:

@@ -5,19 +5,17 @@
     control    vermilion, dash-dotted, crosses, hatched       the deliberately false variant
     measure    green, solid                                   tokens and densities themselves
 
-The role of a series follows from its style and from its label: figures of all claims obey one rule, and none has to be
-told. Any two series of a figure differ in more than their colour, so that it can be read in grey.
+The role of a series is the one it was given, or follows from its style and its label: figures of all claims obey one
+rule, and few have to be told. Any two series of a figure differ in more than their colour, so that it can be read in
+grey.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
 
-from measureformer.result import Series
-
-Role = Literal["measured", "theory", "control", "measure"]
+from measureformer.result import Role, Series
 
 # Okabe and Ito's palette, which people who do not see all colours can tell apart; vermilion is kept for controls and
 # green for measures, and the yellow is too pale for lines
@@ -63,7 +61,11 @@ def role(series: Series) -> Role:
     ('control', 'theory')
     >>> role(Series("sum of the error bounds", (), ())), role(Series("trained", (), ()))
     ('theory', 'measured')
+    >>> role(Series("trained", (), (), role="control"))
+    'control'
     """
+    if series.role is not None:
+        return series.role
     if _CONTROL.search(series.label):
         return "control"
     if series.style == "dashed" or (series.style == "line" and _THEORY.search(series.label)):
@@ -84,18 +86,19 @@ class Look:
 
 @dataclass
 class Looks:
-    """Hands out looks in order; a band looks like the series before it."""
+    """Hands out looks in order; a band without a role looks like the series before it."""
 
     used: dict[Role, int] = field(default_factory=dict[Role, int])
     last: Look | None = None
 
     def next(self, series: Series) -> Look:
-        if series.style == "band" and self.last is not None:
+        if series.style == "band" and series.role is None and self.last is not None:
             return self.last
         kind = role(series)
         i = self.used.get(kind, 0)
         self.used[kind] = i + 1
         pick = {name: table[kind][i % len(table[kind])] for name, table in (("marker", MARKERS), ("hatch", HATCHES))}
-        color, dash = COLOURS[kind][i % len(COLOURS[kind])], DASHES[kind][i % len(DASHES[kind])]
+        dashes = DASHES["theory"] if series.style == "dashed" and DASHES[kind] == ("solid",) else DASHES[kind]
+        color, dash = COLOURS[kind][i % len(COLOURS[kind])], dashes[i % len(dashes)]
         self.last = Look(kind, color, dash, pick["marker"], pick["hatch"])
         return self.last

@@ -74,6 +74,7 @@ def _run(key: Any, config: Config) -> Outcome:
             Series(f"t = {config.time:g}", *column(end), style="points"),
             Series("hull of the limit", *column(ring), style="line"),
         ),
+        equal=True,
         caption=f"{config.n} tokens, uniform in a square, Q = K = V = I; z = e^{{−t}}x.",
     )
     return _outcome(paths, figure)

@@ -56,6 +56,7 @@ def _run(key: Any, config: Config) -> Outcome:
             Series("φ_t ⋄ φ_s", at_once, tuple(map(float, in_steps[:, 0])), "points"),
             Series("control: old context", at_once, tuple(map(float, stale[:, 0])), "points"),
         ),
+        equal=True,
         caption=f"{config.queries} passive tokens among {config.n} tokens; the two sides take different steps.",
     )
     return _outcome(direct, in_steps, config, figure)

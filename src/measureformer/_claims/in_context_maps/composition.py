@@ -81,6 +81,7 @@ def _run(key: Any, config: Config) -> Outcome:
             Series("second ⋄ first", stepwise, direct, "points"),
             Series("control: old context", stepwise, stale, "points"),
         ),
+        equal=True,
         caption=f"{config.queries} queries off the support of a measure with {config.n} atoms.",
     )
     return _outcome(values["truth"], config, figure)

@@ -103,6 +103,7 @@ def _run(key: Any, config: Config) -> Outcome:
             Series("marked atoms", at, tuple(map(float, found[:, 0])), "points"),
             Series("control: order of the image", at, tuple(map(float, guessed[:, 0])), "points"),
         ),
+        equal=True,
         caption=f"One block, {config.steps} steps of gradient descent: loss {losses[0]:.3g} → {losses[-1]:.3g}.",
     )
     return _outcome(losses, truth, found, off, config, figure)
