@@ -8,8 +8,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 __version__ = "0.1.0"
 
@@ -199,7 +200,7 @@ def __getattr__(name: str) -> Any:
     if name in _NAMESPACES:
         return importlib.import_module(f"measureformer.{name}")
     if name not in _HOME_OF:
-        raise _no_attribute(sys.modules[__name__], name)
+        _refuse_name(sys.modules[__name__], name)
     return getattr(importlib.import_module(f"measureformer.{_HOME_OF[name]}"), name)
 
 
@@ -207,7 +208,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_HOME_OF, *_NAMESPACES})
 
 
-def _no_attribute(module: ModuleType, name: str) -> AttributeError:
+def _refuse_name(module: ModuleType, name: str) -> NoReturn:
     """A refusal with the nearest names: Python's own hint is not seen in notebooks."""
     from measureformer.errors import did_you_mean
 
@@ -215,18 +216,14 @@ def _no_attribute(module: ModuleType, name: str) -> AttributeError:
     hint = did_you_mean(name, [one for one in public if not one.startswith("_")])
     said = f"module {module.__name__!r} has no attribute {name!r}. "
     # without `obj`, lest Python ask the same question after ours
-    return AttributeError(said + (hint or f"dir({module.__name__}) lists what it has."), name=name)
+    raise AttributeError(said + (hint or f"dir({module.__name__}) lists what it has."), name=name)
 
 
 class _Package(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         """Python sets each module of the package here, once it is loaded: those for users get the same refusal."""
         if name in _NAMESPACES:
-
-            def refuse(missing: str) -> Any:
-                raise _no_attribute(value, missing)
-
-            vars(value).setdefault("__getattr__", refuse)
+            vars(value).setdefault("__getattr__", partial(_refuse_name, value))
         super().__setattr__(name, value)
 
 

@@ -7,10 +7,13 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from measureformer import progress
+from measureformer import progress, workers
+from measureformer._claims import atlas
 from measureformer.progress import bar, hushed
 
 
@@ -93,3 +96,20 @@ def test_a_dumb_terminal_gets_lines_too(monkeypatch: pytest.MonkeyPatch) -> None
     with bar("flow", 2) as show:
         show(1, "t = 1")
         wait_for(lambda: bool(re.fullmatch(r"flow, 50 %, \d s: t = 1\n", terminal.getvalue())))
+
+
+def test_workers_and_the_atlas_speak_for_what_they_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pipe = piped(monkeypatch)
+
+    def flows(*_: Any, **__: Any) -> str:
+        with bar("flow", 2):
+            time.sleep(0.05)
+        return "done"
+
+    # kills: bars of several workers that are written into each other
+    monkeypatch.setattr(workers.signal, "signal", lambda *_: None)  # which would keep Ctrl-C from these tests
+    assert workers._in_worker(flows, 3, None) == (3, "done")
+    monkeypatch.setattr(atlas, "run", flows)
+    entry: Any = None
+    assert atlas._run(entry, atlas.Settings(tmp_path)) == "done"
+    assert pipe.getvalue() == ""
