@@ -15,7 +15,7 @@ from measureformer.universality import MapErrors, Search, fit_map, map_errors, m
 
 @dataclass(frozen=True)
 class Config:
-    terms: int = 60
+    terms: int = 100
     blocks: int = 120
     candidates: int = 800
     contexts: int = 120
