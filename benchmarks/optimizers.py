@@ -200,8 +200,7 @@ def main() -> None:
     }
     body = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     if body.get("about") != about:
-        body = {"about": about, "machine": machine({}), "found": {}}
-    body["least loss"] = {"in context": _digits(least())}
+        body = {"about": about, "machine": machine({}), "least loss": {"in context": _digits(least())}, "found": {}}
     for name in STEPS:
         for variant in VARIANTS:
             rows = body["found"].setdefault(name, {}).setdefault(variant, {})
