@@ -10,7 +10,7 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import Architecture, Corpus, InContextModel, LanguageModel, Training, tasks
+from measureformer.incontext import Architecture, Corpus, InContextModel, LanguageModel, Training, structure, tasks
 from measureformer.incontext._train import InContextLoss
 from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS, Comparison, compare_optimizers, group_norms
 
@@ -75,6 +75,43 @@ def test_the_best_rate_is_that_of_the_median_and_what_blew_up_never_is() -> None
     assert found.best("SGD") == 1
     assert not found.at_edge("SGD")
     assert np.isinf(found.final("SGD")[2]).all()
+
+
+def test_heads_before_training_are_those_the_best_seed_began_with() -> None:
+    # kills: heads of another seed, or of the trained model
+    found = compare_optimizers(
+        tasks.linear(1), KEY, architecture=SMALL, training=FEW, rates=[0.1], seeds=2, names=["sign"]
+    )
+    seed = int(found.final("sign")[0].argmin())
+    began = InContextModel.random(jax.random.split(KEY, 4).reshape(2, 2)[0, seed], 1, SMALL, points=3)
+    # single precision, once in a batch and once alone
+    np.testing.assert_allclose(found.before["sign"].symmetric, structure(began).symmetric, rtol=1e-5)
+    assert (found.before["sign"].symmetric != found.structures["sign"].symmetric).all()
+
+
+def test_rates_tried_later_join_those_tried_before() -> None:
+    # kills: rates that are not sorted with their losses, heads of a rate that is not the best of both
+    names = ["SGD", "Adam"]
+
+    def compared(rates: list[float]) -> Comparison:
+        return compare_optimizers(
+            tasks.linear(1), KEY, architecture=SMALL, training=FEW, rates=rates, seeds=2, names=names
+        )
+
+    one, other, all_at_once = compared([0.5, 0.125]), compared([0.25, 1e9]), compared([1e9, 0.5, 0.25, 0.125])
+    for both in (one.joined(other), other.joined(one)):
+        for name in names:
+            assert both.rates[name].tolist() == all_at_once.rates[name].tolist()
+            assert both.best(name) == all_at_once.best(name)
+            # the same program in batches of another size: rounding of single precision, after three steps
+            tried = slice(1, None)
+            np.testing.assert_allclose(both.losses[name][tried], all_at_once.losses[name][tried], rtol=1e-3)
+            np.testing.assert_allclose(both.gradients[name][tried], all_at_once.gradients[name][tried], rtol=1e-2)
+            for kept in ("structures", "before"):
+                mine, theirs = getattr(both, kept)[name], getattr(all_at_once, kept)[name]
+                np.testing.assert_allclose(mine.symmetric, theirs.symmetric, rtol=1e-3)
+    with pytest.raises(errors.DimensionMismatchError, match="only the rates"):
+        one.joined(compare_optimizers(tasks.linear(1), KEY, architecture=SMALL, training=FEW, rates=[0.1], seeds=1))
 
 
 def test_bad_settings_are_refused() -> None:

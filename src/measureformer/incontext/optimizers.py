@@ -7,7 +7,7 @@ time, and reports losses, the gradient of each group of weights, and the structu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,7 +17,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from measureformer.errors import DtypeError, OptionError
+from measureformer.errors import DimensionMismatchError, DtypeError, OptionError
 from measureformer.incontext._observe import Logits, structure
 from measureformer.incontext._train import METHODS, InContextLoss, Method, Training, direction
 from measureformer.incontext.blocks import Architecture, Blocks
@@ -66,6 +66,8 @@ class Comparison:
     """Norms of the gradients of `GROUPS` before each step."""
     structures: dict[str, Logits]
     """At the best rate, of the seed with the least final loss; nothing for an optimiser that blew up at all rates."""
+    before: dict[str, Logits] = field(default_factory=dict[str, Logits])
+    """The same heads before training."""
 
     def final(self, name: str, share: float = 0.1) -> Float[np.ndarray, "r s"]:
         """Mean loss over the last share of the steps; infinite where training blew up."""
@@ -79,6 +81,35 @@ class Comparison:
     def at_edge(self, name: str) -> bool:
         """Whether the best rate is the first or last that was tried: then others should be tried."""
         return self.best(name) in (0, len(self.rates[name]) - 1)
+
+    def joined(self, other: Comparison) -> Comparison:
+        """Both in one, the largest rates first, where the same was trained at other rates: so a best rate is refined.
+
+        >>> import jax, measureformer as mf
+        >>> small, few = mf.incontext.Architecture(width=8, layers=1, heads=1), mf.incontext.Training(steps=3, batch=4)
+        >>> found = lambda rates: mf.incontext.compare_optimizers(
+        ...     mf.incontext.tasks.linear(1), jax.random.key(0), architecture=small, training=few, rates=rates, seeds=1,
+        ...     names=["sign"],
+        ... )
+        >>> found([0.25, 0.0625]).joined(found([0.5, 0.125])).rates["sign"].tolist()
+        [0.5, 0.25, 0.125, 0.0625]
+        """
+        shapes = [{name: kept.shape[1:] for name, kept in one.losses.items()} for one in (self, other)]
+        if shapes[0] != shapes[1]:
+            raise DimensionMismatchError(
+                got=f"seeds and steps {shapes[0]} and {shapes[1]}",
+                need="the same optimisers, seeds and steps in both",
+                do="Change only the rates.",
+            )
+        order = {name: np.argsort(-np.r_[self.rates[name], other.rates[name]], kind="stable") for name in self.rates}
+        with_rates = (self.rates, other.rates), (self.losses, other.losses), (self.gradients, other.gradients)
+        rows = [{name: np.concatenate([a[name], b[name]])[order[name]] for name in a} for a, b in with_rates]
+        both = Comparison(*rows, structures={})
+        for name, at in order.items():
+            home = self if at[both.best(name)] < len(self.rates[name]) else other
+            if name in home.structures:
+                both.structures[name], both.before[name] = home.structures[name], home.before[name]
+        return both
 
 
 def compare_optimizers(
@@ -126,13 +157,13 @@ def compare_optimizers(
         ended, losses, gradients = _swept(starts, keys[1], objective, training, number, tried)
         found[name] = [tried, np.asarray(losses), np.asarray(gradients), ended]
     plain = Comparison(*({name: entry[i] for name, entry in found.items()} for i in range(3)), structures={})
-    heads: dict[str, Logits] = {}
     for name, entry in found.items():
         final, rate = plain.final(name), plain.best(name)
         seed = int(final[rate].argmin())
         if np.isfinite(final[rate, seed]):
-            heads[name] = structure(jax.tree.map(lambda leaf, at=(rate, seed): leaf[at], entry[3]))
-    return Comparison(plain.rates, plain.losses, plain.gradients, heads)
+            plain.structures[name] = structure(jax.tree.map(lambda leaf, at=(rate, seed): leaf[at], entry[3]))
+            plain.before[name] = structure(jax.tree.map(lambda leaf, at=seed: leaf[at], starts))
+    return plain
 
 
 def _problem(task: Any, architecture: Architecture, batch: int) -> tuple[Callable[[Any], Model], Any]:
