@@ -31,7 +31,7 @@ class Search:
     blocks: int = 400
     candidates: int = 4000
     sharpness: float = 4.0
-    contexts: int = 2000
+    contexts: int = 4000
     queries: int = 2
     atoms: int = 24
     rounds: int = 24
