@@ -22,12 +22,12 @@ def _checks(found: Trained) -> tuple[Check, ...]:
     sparser = (last["sparsity"] / first["sparsity"]).min()
     larger = (last["norm"] / first["norm"]).mean()
     return (
-        Check("share of keys that attention rests on, last over first, sparsest head", float(sparser), high=0.9),
+        Check("share of keys that attention rests on, last over first, sparsest head", float(sparser), high=0.6),
         Check("norm of KᵀQ, last over first, mean over heads", float(larger), low=1.05),
         Check(
             "largest weight, last minus first, sparsest head",
             float((last["largest"] - first["largest"]).max()),
-            low=0.02,
+            low=0.25,
         ),
     )
 
@@ -46,7 +46,10 @@ def _run(key: Any, config: Config) -> Outcome:
             *(Series(name(*h), steps, floats(found.records["sparsity"][(slice(None), *h)])) for h in heads),
             *(Series(f"{name(*h)}: norm", steps, floats(norms[(slice(None), *h)]), "points") for h in heads),
         ),
-        caption="Shares are medians over queries of 1/Σp², over the number of keys that a query sees.",
+        caption=(
+            "Shares are medians of 1/Σp² over the number of keys that a query sees, over queries that feed an answer: in "
+            "the last layer questions only."
+        ),
     )
     return Outcome(_checks(found), figure)
 
