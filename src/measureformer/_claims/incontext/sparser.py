@@ -47,8 +47,8 @@ def _run(key: Any, config: Config) -> Outcome:
             *(Series(f"{name(*h)}: norm", steps, floats(norms[(slice(None), *h)]), "points") for h in heads),
         ),
         caption=(
-            "Shares are medians of 1/Σp² over the number of keys that a query sees, over queries that feed an answer: in "
-            "the last layer questions only."
+            "Shares are medians of 1/Σp² over the number of keys that a query sees, over queries that feed an answer: "
+            "in the last layer questions only."
         ),
     )
     return Outcome(_checks(found), figure)
