@@ -8,9 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from measureformer._claims.incontext import linear_functions, measures
+from measureformer._claims.incontext import ginc, linear_functions, measures
 from measureformer._claims.incontext._controls import nearest
 from measureformer._claims.incontext._learner import learned, start
+from measureformer.incontext import Retrieval
 from measureformer.incontext.baselines import least_squares_error
 from measureformer.result import Check, Outcome
 
@@ -73,3 +74,23 @@ def test_more_examples_than_in_training_are_asked_and_judged() -> None:
     endless = measures._checks(replace(laws, gaps=gaps[:1].repeat(len(gaps))))
     assert [check.verdict for check in endless].count("violated") == 1
     assert {check.verdict for check in measures._checks(laws)} == {"holds"}
+
+
+def test_a_reader_that_gains_nothing_does_not_hold() -> None:
+    def table(accuracy: np.ndarray) -> Retrieval:
+        error = np.sqrt(accuracy * (1 - accuracy) / 4000)
+        return Retrieval((3, 5, 8), (0, 1, 2), accuracy, error, None)
+
+    grown = np.array([[0.6, 0.65, 0.7], [0.7, 0.8, 0.85], [0.8, 0.85, 0.9]])
+    number, length, last = ginc._model_checks(table(grown))
+    assert {check.verdict for check in (number, length, last)} == {"holds"}
+    assert number.value == pytest.approx(0.35 / 3)
+    assert length.value == pytest.approx(0.2)
+    # five standard errors of a mean of three differences
+    by_hand = np.sqrt((grown * (1 - grown) / 4000)[:, [0, 2]].sum()) / 3
+    assert number.error == pytest.approx(5 * by_hand)
+    flat = ginc._model_checks(table(np.repeat(grown[:, :1], 3, axis=1)))
+    assert [check.verdict for check in flat] == ["inconclusive", "holds", "holds"]
+    falling = ginc._model_checks(table(grown[:, ::-1]))
+    assert falling[0].verdict == "violated"
+    assert ginc._model_checks(table(np.full((3, 3), 0.5)))[1].verdict == "violated"
