@@ -30,7 +30,7 @@ class Config:
     """Number of examples at which the two are compared: from d on, least squares makes no error either."""
     steps: int = 0
     """Of the training of a small transformer that is compared too; 0 for none."""
-    size: int = 4
+    size: int = 8
     """Dimension of its functions, of which one weight is not 0."""
     asked: int = 20_000
     """Prompts that it is asked."""
@@ -68,8 +68,8 @@ def _checks(errors: np.ndarray, config: Config) -> tuple[Check, ...]:
 def _learned(key: Any, config: Config) -> dict[str, np.ndarray]:
     """Normalised errors of a transformer trained on sparse functions and of least squares, (prompts, 1 ≤ k < d)."""
     task = sparse(config.size, nonzero=1)
-    model = InContextModel.random(key, config.size, Architecture(32, 2, 2), reading="measure")
-    training = Training(steps=config.steps, batch=64, rate=3e-3)
+    model = InContextModel.random(key, config.size, Architecture(64, 3, 4), reading="measure")
+    training = Training(steps=config.steps, batch=64, rate=1.5e-3)
     found = train(task, model, jax.random.fold_in(key, 1), points=config.size, training=training)
     drawn = task.sample(jax.random.fold_in(key, 2), config.asked, config.size, dtype=np.float32)
     mine, truth = np.asarray(found.model.predictions(drawn.x, drawn.y)), np.asarray(drawn.y)
@@ -78,7 +78,7 @@ def _learned(key: Any, config: Config) -> dict[str, np.ndarray]:
 
 
 def _drawn(key: Any, config: Config) -> list[Series]:
-    """Both against the number of examples over the dimension, with five standard errors of the transformer."""
+    """Both after fewer examples than dimensions, with five standard errors of the transformer."""
     errors = _learned(key, config)
     k = floats(np.arange(1, config.size))
     mean, width = (errors["transformer"].mean(axis=0), 5 * errors["transformer"].std(axis=0) / np.sqrt(config.asked))
@@ -118,7 +118,12 @@ claim = Claim(
         "For y = ⟨w, x⟩ with three weights of twenty that are not zero, the Lasso has less than half of the error of "
         "minimum-norm least squares from eleven examples; least squares does not notice: its error is 1 − k/d."
     ),
-    hypotheses=("x standard normal, no noise",),
+    hypotheses=(
+        "x standard normal, no noise",
+        "not reached: a small transformer trained on such functions, drawn in the full preset and not judged. With one "
+        "weight of eight and 8000 steps its errors after 2, 3, 4, 5 examples were 0.74, 0.63, 0.52, 0.44, where least "
+        "squares has 0.75, 0.63, 0.50, 0.38: it does not beat it",
+    ),
     reference="garg2022, Section 4",
     run=_run,
     control=_control,
