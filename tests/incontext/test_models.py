@@ -11,8 +11,8 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import Architecture, InContextModel, LanguageModel, _observe, tasks
-from measureformer.incontext.models import Reading
+from measureformer.incontext import Architecture, InContextModel, LanguageModel, _laws, _observe, tasks
+from measureformer.incontext.models import Reading, sequence_tokens
 from measureformer.numerics.random import two_keys
 
 KEY = jax.random.key(0)
@@ -87,6 +87,17 @@ def test_positions_break_the_laws_of_measures(models: Any) -> None:
     assert slopes[2] == pytest.approx(slopes[1], rel=0.2)
     with pytest.raises(errors.DimensionMismatchError, match="positions for 5"):
         mf.incontext.measure_laws(models["positions"], task, KEY, examples=3)
+
+
+@pytest.mark.parametrize("name", ["measure", "positions"])
+def test_answers_of_padded_prompts_are_those_of_the_map(name: str, models: Any, prompts: Any) -> None:
+    # kills: a padded example that is seen, a question that stands in another place
+    model, x, y = models[name], np.asarray(prompts.x), np.asarray(prompts.y)
+    for count in (1, 3):
+        found = np.asarray(_laws.answers_after(model, x[:, :4], y[:, :4], x[:, 4], np.asarray(count)))
+        asked = np.concatenate([x[:, :count], x[:, 4:]], axis=1)
+        direct = np.asarray(model.predictions(asked, y[:, : count + 1]))[:, -1]
+        np.testing.assert_allclose(found, direct, atol=1e-12)
 
 
 def test_error_curves_of_models(models: Any) -> None:
@@ -167,6 +178,44 @@ def test_extremes_of_what_is_watched() -> None:
     # the error is that of the curve, and the slope that of a finite difference, at least
     direct = ((np.asarray(model.predictions(prompts.x, prompts.y)) - prompts.y) ** 2).mean(axis=0) / 2
     np.testing.assert_allclose(mf.incontext.observables(model, prompts, task)["error"], direct, rtol=1e-10)
+
+
+def test_what_is_watched_of_a_measure_are_its_questions() -> None:
+    # kills: attention of examples, which one layer feeds to nothing that is read, and the slopes of their read-outs
+    task, sizes = tasks.linear(2), Architecture(8, 1, 2, norm="none")
+    prompts = task.sample(KEY, 1, 3)
+    model = perturbed(InContextModel.random(KEY, 2, sizes, reading="measure", dtype=np.float64))
+    found = mf.incontext.observables(model, prompts, task)
+    # two examples and one question, by hand
+    x, y = np.asarray(prompts.x)[0], np.asarray(prompts.y)[0]
+    tokens = np.array([[*x[0], y[0], 1.0], [*x[1], y[1], 1.0], [*x[2], 0.0, 0.0]])
+    h = tokens @ np.asarray(model.read_in) + np.asarray(model.read_in_bias)
+    q, k, _ = np.split(h @ np.asarray(model.blocks.qkv)[0] + np.asarray(model.blocks.qkv_bias)[0], 3, axis=1)
+    logits = np.einsum("hk,jhk->hj", q[2].reshape(2, 4), k[:2].reshape(2, 2, 4)) / 2
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found["largest"][0], p.max(axis=1), rtol=1e-10)
+    np.testing.assert_allclose(found["sparsity"][0], 1 / (p**2).sum(axis=1) / 2, rtol=1e-10)
+    # the length of the gradient of one answer, by finite differences of the map
+    step, slopes = 1e-6, np.zeros(tokens.shape)
+    for place in np.ndindex(tokens.shape):
+        moved = [tokens.copy(), tokens.copy()]
+        moved[0][place] += step
+        moved[1][place] -= step
+        up, down = (float(model.map(mf.Discrete.uniform(rows[:2]), rows[2])[0]) for rows in moved)
+        slopes[place] = (up - down) / (2 * step)
+    assert float(found["lipschitz"]) == pytest.approx(np.linalg.norm(slopes), rel=1e-6)
+
+
+def test_the_steepness_of_a_sequence_is_that_of_its_answers() -> None:
+    # kills: read-outs at labels, which are no answers
+    task = tasks.linear(2)
+    prompts = task.sample(KEY, 1, 3)
+    model = perturbed(InContextModel.random(KEY, 2, Architecture(8, 1, 2), points=3, dtype=np.float64))
+    tokens = sequence_tokens(jnp.asarray(prompts.x), jnp.asarray(prompts.y))[:, :5]
+    slope = jax.jit(jax.jacrev(lambda rows: model.scores(rows)[0]))(tokens)
+    answers = np.linalg.norm(np.asarray(slope)[::2].reshape(3, -1), ord=2)
+    assert np.linalg.norm(np.asarray(slope).reshape(5, -1), ord=2) > 1.01 * answers
+    assert float(mf.incontext.observables(model, prompts, task)["lipschitz"]) == pytest.approx(answers, rel=1e-10)
 
 
 def _with(model: InContextModel, blocks: Any) -> InContextModel:

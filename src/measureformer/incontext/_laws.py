@@ -17,6 +17,9 @@ from measureformer.incontext.models import InContextModel
 from measureformer.incontext.tasks import AbstractTask, Prompts
 from measureformer.numerics.arrays import positive_int
 
+LONGEST = 128
+"""Most examples that prompts are padded to: attention is quadratic in them."""
+
 
 @dataclass(frozen=True)
 class MeasureLaws:
@@ -65,12 +68,18 @@ def measure_laws(
 
 
 def laws_on(model: InContextModel, drawn: Prompts, task: AbstractTask, k: int) -> MeasureLaws:
-    """The same on given prompts, whose last entry is the question: k examples are permuted, repeated, moved."""
+    """The same on given prompts, whose last entry is the question: k examples are permuted, repeated, moved.
+
+    Up to `LONGEST` examples are padded to one length, by what is not seen: one program then answers all.
+    """
     x, y = np.asarray(drawn.x[:, :-1]), np.asarray(drawn.y[:, :-1])
-    query, answer = np.asarray(drawn.x[:, -1]), np.asarray(drawn.y[:, -1])
+    query, answer, most = np.asarray(drawn.x[:, -1]), np.asarray(drawn.y[:, -1]), x.shape[1]
 
     def ask(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.asarray(answers_after(model, x, y, query))
+        count = x.shape[1]
+        behind = ((0, 0), (0, max(min(most, LONGEST) - count, 0)))
+        padded = np.pad(x, (*behind, (0, 0)), mode="edge"), np.pad(y, behind, mode="edge")
+        return np.asarray(answers_after(model, *padded, query, np.asarray(count)))
 
     plain = ask(x[:, :k], y[:, :k])
     size = max(float(np.sqrt((plain**2).mean())), 1e-300)
@@ -80,7 +89,7 @@ def laws_on(model: InContextModel, drawn: Prompts, task: AbstractTask, k: int) -
     twice = ask(*(np.repeat(entry[:, :k], 2, axis=1) for entry in (x, y)))
     moves = np.array([1.0, 0.1, 0.01])
     slopes = [change(plain, ask(_moved(x[:, :k], step), y[:, :k])) / (step / k) for step in moves]
-    lengths = [k * 2**i for i in range(x.shape[1].bit_length()) if k * 2**i <= x.shape[1]]
+    lengths = [k * 2**i for i in range(most.bit_length()) if k * 2**i <= most]
     found = [ask(x[:, :n], y[:, :n]) for n in lengths]
     return MeasureLaws(
         max(backwards, turned),
@@ -100,9 +109,12 @@ def _moved(x: np.ndarray, step: float) -> np.ndarray:
 
 
 @jax.jit
-def answers_after(model: InContextModel, x: Any, y: Any, query: Any) -> Float[Array, " b"]:
-    """The prediction at one question (b, d) after all examples x (b, n, d), y (b, n), in either reading."""
+def answers_after(model: InContextModel, x: Any, y: Any, query: Any, count: Any) -> Float[Array, " b"]:
+    """The prediction at one question (b, d) after the first `count` of the examples x (b, n, d), y (b, n)."""
+    n = x.shape[1]
     if model.reading == "measure":
-        return model.at(x, y, jnp.zeros_like(y), query[:, None])[:, 0]
-    more = jnp.concatenate([x, query[:, None]], axis=1), jnp.concatenate([y, jnp.zeros_like(y[:, :1])], axis=1)
-    return model.predictions(*more)[:, -1]
+        log_weights = jnp.where(jnp.arange(n) < count, 0, -jnp.inf).astype(x.dtype)
+        return model.at(x, y, jnp.broadcast_to(log_weights, y.shape), query[:, None])[:, 0]
+    # the question stands after the examples, and does not see what comes later
+    room = jnp.concatenate([x, query[:, None]], axis=1), jnp.concatenate([y, jnp.zeros_like(y[:, :1])], axis=1)
+    return model.predictions(room[0].at[:, count].set(query), room[1])[:, count]

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.incontext.blocks import Architecture, Blocks, attention_weights, causal_mask
-from measureformer.incontext.models import InContextModel, example_tokens, sequence_tokens
+from measureformer.incontext.models import InContextModel, example_tokens, query_tokens, sequence_tokens
 from measureformer.incontext.tasks import AbstractTask, Prompts
 from measureformer.numerics.arrays import host, namespace
 
@@ -93,8 +93,11 @@ def observables(
     class        (l, h) 1 if k90 > 1/2, a global head; 2 if > 1/8; 3 if > 1/32; 4 for a head of few keys
     norm         (l, h) Frobenius norm of KᵀQ
     stable_rank  (l, h) of KᵀQ
-    lipschitz    largest singular value of the derivative of all read-outs in all tokens, the largest of 8 prompts;
+    lipschitz    largest singular value of the derivative of all answers in all tokens, the largest of 8 prompts;
                  left out without `steepness`, since it takes longest to compile
+
+    Answers are read at questions: in a sequence at every x, in a measure at the inputs of the second half of a prompt,
+    whose first half are the examples. Queries are the tokens that feed an answer: in the last layer questions only.
 
     >>> import jax, measureformer as mf
     >>> task, small = mf.incontext.tasks.linear(2), mf.incontext.Architecture(width=8, layers=1, heads=2)
@@ -106,21 +109,26 @@ def observables(
     """
     error, weights = jax.device_get(_measured(model, prompts.x, prompts.y, task))
     found = structure(model)
-    visible = np.arange(1, weights.shape[-1] + 1) if model.reading == "sequence" else weights.shape[-1]
+    visible, asked = _sight(model, prompts.x.shape[1])
+    # a query that sees one key has no choice; what others than questions see in the last layer, nobody reads
+    counted = np.tile(visible > min(1, visible.max() - 1), (len(weights), 1))
+    counted[-1] &= asked
     ordered = -np.sort(-weights.astype(float), axis=-1)
     above = (np.cumsum(ordered, axis=-1) < 0.9).sum(axis=-1) + 1
-    median = lambda rows: np.median(rows, axis=(1, 3))  # noqa: E731  over prompts and queries
-    # a query that sees one key has no choice
-    late = slice(1, None)
-    k90 = median((np.minimum(above, visible) / visible)[..., late])
+
+    def median(rows: np.ndarray) -> np.ndarray:
+        """Over prompts and queries."""
+        return np.nanmedian(np.where(counted[:, None, None], rows, np.nan), axis=(1, 3))
+
+    k90 = median(np.minimum(above, visible) / visible)
     steep = {}
     if steepness:
         slopes = np.asarray(_slopes(model, prompts.x, prompts.y), float)
         steep["lipschitz"] = np.asarray(np.linalg.norm(slopes, ord=2, axis=(1, 2)).max())
     return steep | {
         "error": error,
-        "sparsity": median((1 / (ordered**2).sum(axis=-1) / visible)[..., late]),
-        "largest": median(ordered[..., 0][..., late]),
+        "sparsity": median(1 / (ordered**2).sum(axis=-1) / visible),
+        "largest": median(ordered[..., 0]),
         "k90": k90,
         "class": 1 + sum((k90 <= limit).astype(int) for limit in (1 / 2, 1 / 8, 1 / 32)),
         "norm": np.sqrt(found.symmetric**2 + found.antisymmetric**2),
@@ -128,26 +136,44 @@ def observables(
     }
 
 
-def _tokens(model: InContextModel, x: Array, y: Array) -> tuple[Array, Array]:
-    """The tokens of a few prompts, and the mask."""
-    few = slice(None, FEW)
-    tokens = (sequence_tokens if model.reading == "sequence" else example_tokens)(x[few], y[few])
-    n = tokens.shape[1]
-    return tokens, causal_mask(n, x.dtype) if model.reading == "sequence" else jnp.zeros((n, n), x.dtype)
+def _tokens(model: InContextModel, x: Array, y: Array) -> tuple[Array, Array, slice]:
+    """The tokens of a few prompts, the mask, and where the questions are among them."""
+    x, y = x[:FEW], y[:FEW]
+    if model.reading == "sequence":
+        tokens = sequence_tokens(x, y)[:, :-1]  # the last label is seen by no question
+        return tokens, causal_mask(tokens.shape[1], x.dtype), slice(None, None, 2)
+    n, half = x.shape[1], _half(x.shape[1])
+    tokens = jnp.concatenate([example_tokens(x[:, :half], y[:, :half]), query_tokens(x[:, half:])], axis=1)
+    seen = jnp.where(jnp.arange(n) < half, 0, -jnp.inf).astype(x.dtype)  # questions are seen by nobody
+    return tokens, jnp.broadcast_to(seen, (n, n)), slice(half, None)
+
+
+def _sight(model: InContextModel, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """How many keys each of these tokens sees, and which are questions."""
+    if model.reading == "sequence":
+        tokens = np.arange(2 * points - 1)
+        return tokens + 1, tokens % 2 == 0
+    half = _half(points)
+    return np.full(points, half), np.arange(points) >= half
+
+
+def _half(points: int) -> int:
+    """Examples of a measure that is looked at; the rest of its prompt are questions."""
+    return (points + 1) // 2
 
 
 @eqx.filter_jit
 def _measured(model: InContextModel, x: Array, y: Array, task: AbstractTask) -> tuple[Array, Array]:
     error = errors_of(model.predictions(x, y), y, task).mean(axis=0)
-    tokens, mask = _tokens(model, x, y)
+    tokens, mask, _ = _tokens(model, x, y)
     return error, attention_weights(model.blocks, model.embedded(tokens), mask, model.architecture)
 
 
 @eqx.filter_jit
 def _slopes(model: InContextModel, x: Array, y: Array) -> Float[Array, "b n m"]:
-    """The derivative of all read-outs in all entries of all tokens."""
-    tokens, mask = _tokens(model, x, y)
-    slope = jax.vmap(jax.jacrev(lambda rows: model.scores(rows[None], mask)[0]))(tokens)
+    """The derivative of the answers to all questions in all entries of all tokens."""
+    tokens, mask, asked = _tokens(model, x, y)
+    slope = jax.vmap(jax.jacrev(lambda rows: model.scores(rows[None], mask, read=asked)[0]))(tokens)
     return slope.reshape(*slope.shape[:2], -1)
 
 

@@ -25,12 +25,12 @@ KINDS = ("linear", "tree")
 class Learner:
     """A small model and its training."""
 
-    dim: int = 1
+    dim: int = 2
     points: int = 5
     width: int = 16
     layers: int = 1
     heads: int = 2
-    steps: int = 400
+    steps: int = 800
     batch: int = 64
     rate: float = 1e-2
     reading: Reading = "measure"
@@ -39,6 +39,8 @@ class Learner:
     kind: Kind = "linear"
     depth: int = 1
     """Of trees."""
+    room: int = 0
+    """Examples and question that a sequence has positions for, if that is more than in training."""
 
     def plain(self, **changes: Any) -> Learner:
         """Without what a claim has added: claims that ask for the same learner get the same."""
@@ -97,7 +99,7 @@ def prompts(key: Any, learner: Learner, count: int, points: int | None = None) -
 def start(key: Any, learner: Learner) -> InContextModel:
     """The model before training."""
     architecture = Architecture(learner.width, learner.layers, learner.heads)
-    positions = learner.points if learner.reading == "sequence" else None
+    positions = max(learner.points, learner.room) if learner.reading == "sequence" else None
     return InContextModel.random(
         jax.random.fold_in(key, 1), learner.dim, architecture, points=positions, reading=learner.reading
     )

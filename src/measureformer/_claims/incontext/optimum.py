@@ -99,7 +99,8 @@ claim = Claim(
     ),
     hypotheses=(
         "in the theorem: gradient flow on the population loss from a small structured start",
-        "here: Adam on fresh prompts, all entries free and random at first",
+        "here: Adam on fresh prompts, all entries free, from that start plus a little noise in all of them; from "
+        "weights that are random altogether some trainings end elsewhere",
     ),
     reference="zhang2024, Theorem 4.1; ahn2023, Theorem 1",
     run=_run,
