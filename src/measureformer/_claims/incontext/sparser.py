@@ -78,6 +78,6 @@ claim = Claim(
     control_statement="The same training on labels that each come from a function of their own.",
     quick=Config(),
     full=Config(
-        dim=3, points=7, width=32, layers=3, steps=4000, rate=2e-3, reading="sequence", looks=12, share=0.65, weight=0.2
+        dim=3, points=7, width=32, layers=3, steps=4000, rate=2e-3, reading="sequence", looks=12, share=0.6, weight=0.25
     ),
 )
