@@ -139,8 +139,8 @@ def test_one_trained_layer_is_within_half_a_percent_of_the_closed_form() -> None
     best = linear.optimum(covariance, N)
     training = mf.incontext.Training(steps=1500, batch=256, rate=0.02, clip=None, warmup=0.0)
     found = linear.train(linear.LinearModel.random(KEY, d), covariance, KEY, examples=N, training=training)
-    fresh = linear.LinearLoss(np.linalg.cholesky(covariance).T, N, 1).prompts(jax.random.key(1), 40_000)
-    # on the same prompts, so that their noise is in both; 0.5 % is what was promised, 0.1 % what is found
+    fresh = linear.LinearLoss(np.linalg.cholesky(covariance).T, N, 1).prompts(jax.random.key(1), 10_000)
+    # on the same prompts, so that their noise is in both
     both = linear.compared(found.model, linear.LinearModel.descent(best.preconditioner[None]), fresh)
     assert both.first < 1.005 * both.second
     # before training it is far: the bar says something
@@ -152,9 +152,9 @@ def test_two_trained_layers_do_what_the_construction_does() -> None:
     # ahn2023: the best of two layers are no worse than GD++, which is better than gradient descent
     d, N = 5, 10
     start = linear.LinearModel.random(KEY, d, 2)
-    training = mf.incontext.Training(steps=2000, batch=256, rate=0.02)
+    training = mf.incontext.Training(steps=1500, batch=128, rate=0.02)
     found = linear.train(start, np.eye(d), KEY, examples=N, training=training).model
-    x, y, q, answer = linear.LinearLoss(np.eye(d), N, 1).prompts(jax.random.key(1), 20_000)
+    x, y, q, answer = linear.LinearLoss(np.eye(d), N, 1).prompts(jax.random.key(1), 5000)
 
     def weights(etas: Any, gamma: Any) -> linear.LinearModel:
         """Two steps with a rate each; the inputs move between them."""
