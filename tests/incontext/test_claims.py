@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from measureformer._claims.incontext import ginc, linear_functions, measures
-from measureformer._claims.incontext._controls import nearest
+from measureformer._claims.incontext._controls import weakest
 from measureformer._claims.incontext._learner import learned, start
 from measureformer.incontext import Retrieval
 from measureformer.incontext.baselines import least_squares_error
@@ -18,17 +18,17 @@ from measureformer.result import Check, Outcome
 KEY = jax.random.key(0)
 
 
-def test_of_several_controls_the_nearest_is_kept() -> None:
+def test_of_several_controls_the_weakest_is_kept() -> None:
     far, near = Check("error", 3.0, high=1.0), Check("error", 2.0, high=1.0)
     vague = Check("error", 2.0, high=1.0, error=5.0)
     good = Check("error", 0.5, high=1.0)
-    assert nearest((far,), (near,)) == (near,)
+    assert weakest((far,), (near,)) == (near,)
     # a control that is not rejected hides behind no other, also where its margin is worse
     assert vague.margin < near.margin
-    assert nearest((near,), (vague,)) == (vague,)
-    assert nearest((good,), (far,)) == (good,)
-    # two controls that fail different checks only are not rejected together, though each is alone
-    assert Outcome(nearest((far, good), (good, far))).verdict == "holds"
+    assert weakest((near,), (vague,)) == (vague,)
+    assert weakest((good, good), (far,)) == (good, good)
+    # one check that is violated rejects a control
+    assert Outcome(weakest((far, good), (good, near))).verdict == "violated"
 
 
 def test_both_controls_of_linear_functions_are_rejected_alone() -> None:

@@ -7,11 +7,11 @@ from measureformer.result import Check
 NEARNESS = ("violated", "inconclusive", "holds")
 
 
-def nearest(*controls: tuple[Check, ...]) -> tuple[Check, ...]:
-    """Of each check, the control that comes nearest to holding: if that one is violated, so are all others.
+def weakest(*controls: tuple[Check, ...]) -> tuple[Check, ...]:
+    """The checks of the control that comes nearest to holding: if that one is rejected, so are all others.
 
-    >>> [check.value for check in nearest((Check("error", 3.0, high=1.0),), (Check("error", 2.0, high=1.0),))]
+    >>> far, near = (Check("error", 3.0, high=1.0),), (Check("error", 2.0, high=1.0),)
+    >>> [check.value for check in weakest(far, near)]
     [2.0]
     """
-    closeness = lambda check: (NEARNESS.index(check.verdict), check.margin)  # noqa: E731
-    return tuple(max(same, key=closeness) for same in zip(*controls, strict=True))
+    return max(controls, key=lambda checks: min((NEARNESS.index(one.verdict), one.margin) for one in checks))
