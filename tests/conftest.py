@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -31,6 +32,10 @@ install_import_hook([f"measureformer.{name}" for name in sorted(_FOLDERS - _NO_A
 settings.register_profile("local", deadline=None, max_examples=40)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+# a shell that runs the tests in the background has SIGINT ignored, and so would all processes that tests interrupt
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # tracing makes many objects that live on: looking through them all the time would be a tenth of the time of the tests
 gc.set_threshold(200_000, 50, 100)
