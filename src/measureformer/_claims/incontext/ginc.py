@@ -114,18 +114,17 @@ def _drawn(key: Any, config: Config) -> list[Series]:
         Series(f"{name}, length {k}", floats(_counts(config)), floats(row), "dashed" if "Bayes" in name else "line")
         for name, found in readers.items()
         for k, row in zip(LENGTHS, found.accuracy, strict=True)
-        if k != 5  # two of three: there are many curves
+        if k != 5
     ]
 
 
 def _run(key: Any, config: Config) -> Outcome:
     posterior, accuracy = _believed(key, config, blind=False)
     counts = floats(_counts(config))
-    curves = [Series(f"length {k}", counts, floats(row)) for k, row in zip(LENGTHS, accuracy, strict=True)]
-    mass = [
-        Series(f"length {k}: posterior", counts, floats(row), "points")
-        for k, row in zip(LENGTHS, posterior, strict=True)
-    ]
+    # with a trained model two lengths of three: there are colours for six curves
+    rows = [row for row in zip(LENGTHS, accuracy, posterior, strict=True) if row[0] != 5 or not config.steps]
+    curves = [Series(f"length {k}", counts, floats(right)) for k, right, _ in rows]
+    mass = [Series(f"length {k}: posterior", counts, floats(belief), "points") for k, _, belief in rows]
     figure = Figure(
         "Which concept is it?",
         "examples in the prompt",
