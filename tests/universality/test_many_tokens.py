@@ -16,7 +16,7 @@ def test_many_tokens_are_as_exact_as_five() -> None:
 
     e = mf.universality.vector(block() * block() * block() + block(), block() * block() - 2 * block())
     net = mf.universality.compile(e, mf.Box([-1.0, -1.0], [1.0, 1.0]), activation="quadratic")
-    mu = mf.Discrete.weighted(rng.uniform(-1, 1, (3000, 2)), rng.uniform(0.01, 2, 3000))
+    mu = mf.Discrete.weighted(rng.uniform(-1, 1, (5000, 2)), rng.uniform(0.01, 2, 5000))
     x = rng.uniform(-1, 1, (20, 2))
     for context in (mu, mf.Discrete.uniform(mu.points)):
         np.testing.assert_allclose(net(context, x), e(context, x), rtol=0, atol=1e-10)
