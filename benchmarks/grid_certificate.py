@@ -19,7 +19,7 @@ import measureformer as mf
 from measureformer.attention.grid import Costs
 from measureformer.attention.grid.planner import plan_of_shape
 from measureformer.errors import MeasureformerError, ToleranceError
-from measureformer.files import write_atomically
+from measureformer.storage.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from grid_examples import exact, problem, shares

@@ -24,18 +24,10 @@ from compare import CONSOLE, Number, interleaved, machine, row, write
 
 import measureformer as mf
 from measureformer import text
-from measureformer.commands.icl import PRESETS
-from measureformer.incontext import (
-    Architecture,
-    InContextModel,
-    LanguageModel,
-    Training,
-    error_curve,
-    tasks,
-    train,
-)
-from measureformer.incontext._train import InContextLoss
+from measureformer.cli.incontext import PRESETS
+from measureformer.incontext import Architecture, InContextModel, LanguageModel, Training, error_curve, tasks, train
 from measureformer.incontext.language import CorpusLoss
+from measureformer.incontext.train import InContextLoss
 from measureformer.training import loop
 from measureformer.training.devices import everywhere
 

@@ -19,7 +19,7 @@ import numpy as np
 from compare import Number, Row, interleaved, machine, row, write
 
 import measureformer as mf
-from measureformer.regularity._local import stretch
+from measureformer.regularity.local import stretch
 
 FAST = "--fast" in sys.argv
 N, LARGE, DIM = (512, 2048, 64) if FAST else (4096, 32768, 64)

@@ -23,9 +23,9 @@ from compare import CONSOLE, RESULTS, machine
 from optimizers_figure import drawn
 
 from measureformer import text
-from measureformer.files import write_atomically
 from measureformer.incontext import Architecture, Corpus, Training, compare_optimizers, tasks
 from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS, Comparison
+from measureformer.storage.files import write_atomically
 
 FAST = "--fast" in sys.argv
 END = "-fast" if FAST else ""

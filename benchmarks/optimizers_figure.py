@@ -15,9 +15,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogFormatterMathtext, LogLocator, NullLocator
 
+from measureformer.figures.draw import style
+from measureformer.figures.roles import DASHES, INK, MARKERS, PALETTE
 from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS
-from measureformer.report.figure import style
-from measureformer.report.language import DASHES, INK, MARKERS, PALETTE
 
 WIDTH = 7.2
 """Of a page of a paper, in inches."""

@@ -16,7 +16,8 @@ import numpy as np
 from compare import CONSOLE, Number, Row, machine, row, write
 
 import measureformer as mf
-from measureformer.universality import sparsity, yun
+from measureformer.sequences import sparse as sparsity
+from measureformer.sequences import yun
 
 FAST = "--fast" in sys.argv
 ROUNDS = 5

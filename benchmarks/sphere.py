@@ -43,7 +43,7 @@ def euler(X: np.ndarray, h: float, steps: int) -> np.ndarray:
 
 
 def ours(X: np.ndarray, rtol: float) -> np.ndarray:
-    return np.asarray(mf.flows.sphere_flow(X, BETA, [0.0, TIME], rtol=rtol).points[1])
+    return np.asarray(mf.clustering.sphere_flow(X, BETA, [0.0, TIME], rtol=rtol).points[1])
 
 
 def euler_steps(X: np.ndarray, exact: np.ndarray) -> int:
@@ -75,8 +75,8 @@ def against_euler(dim: int) -> Row:
 def phase(dim: int, batches: int, limit: float) -> Number:
     """Seconds for n = 32, 90 values of β, T = 30: compiled before, so that it is the work that is measured."""
     betas, times = np.linspace(0.1, 9, 90), np.linspace(0, 30, 61)
-    run = lambda b: mf.flows.phase_diagram(  # noqa: E731
-        jax.random.key(0), betas, times, ensemble=mf.flows.Ensemble(dim=dim, batches=b)
+    run = lambda b: mf.clustering.phase_diagram(  # noqa: E731
+        jax.random.key(0), betas, times, ensemble=mf.clustering.Ensemble(dim=dim, batches=b)
     )
     run(64)
     begin = time.perf_counter()

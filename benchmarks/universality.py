@@ -17,11 +17,11 @@ import numpy as np
 from compare import CONSOLE, RESULTS, machine
 
 import measureformer as mf
-from measureformer.files import write_atomically
-from measureformer.report.figure import draw, to_svg
-from measureformer.result import Figure, Series
+from measureformer.figures.draw import draw, to_svg
+from measureformer.figures.figure import Figure, Series
+from measureformer.storage.files import write_atomically
 from measureformer.universality import Architecture, Search, error_curve, fit, fit_map, graded, map_errors, train
-from measureformer.universality._lessons import CLIMBS, LARGE, LESSONS, POOL, SHARE, STEPS
+from measureformer.universality.lessons import CLIMBS, LARGE, LESSONS, POOL, SHARE, STEPS
 
 LINE, WIDE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
 SEEDS, OF_TARGETS = range(3), range(110, 115)

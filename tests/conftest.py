@@ -19,12 +19,12 @@ _HERE = Path(__file__).parent
 _SLOWEST = 10
 _MAPS = 25_000
 # the other chapters have many small programs to compile, or processes to start: `make quick` leaves them out
-_QUICK_CHAPTERS = {"attention", "cli", "package", "report", "result", "tools"}
+_QUICK_CHAPTERS = {"attention", "cli", "figures", "package", "pages", "tools"}
 
 # From here on every annotated function of the chapters checks its arguments and its result, shapes included. Folders
 # without arrays are left to pyright, which is strict there. The hook works on modules as they are loaded, so nothing in
 # this file may import the package.
-_NO_ARRAYS = {"_claims", "report", "explore", "__pycache__"}
+_NO_ARRAYS = {"atlas", "cli", "explore", "figures", "pages", "storage", "__pycache__"}
 _FOLDERS = {path.name for path in (_HERE.parent / "src" / "measureformer").iterdir() if path.is_dir()}
 install_import_hook([f"measureformer.{name}" for name in sorted(_FOLDERS - _NO_ARRAYS)], "checked.function")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from measureformer.result import Check, Figure, Outcome, Result, Series
+from measureformer.atlas.result import Check, Outcome, Result
+from measureformer.figures.figure import Figure, Series
 
 HOLDS = 'return Outcome((Check("difference", 0.25, high=1.0),))'
 FAILS = 'return Outcome((Check("difference", 2.0, high=1.0),))'
@@ -33,8 +34,9 @@ def claim_source(
     from dataclasses import dataclass
     from pathlib import Path
     {imports}
-    from measureformer._claims.base import Claim
-    from measureformer.result import Check, Figure, Outcome, Series
+    from measureformer.atlas.claim import Claim
+    from measureformer.atlas.result import Check, Outcome
+    from measureformer.figures.figure import Figure, Series
 
     @dataclass(frozen=True)
     class Config:
@@ -69,7 +71,7 @@ def write_tree(folder: Path, files: dict[str, str]) -> None:
 
 
 def plant(folder: Path, patch: pytest.MonkeyPatch, files: dict[str, str]) -> str:
-    """A new package of claims, as `measureformer._claims` is one, that can be imported during the test."""
+    """A new package of claims, as `measureformer.atlas.claims` is one, that can be imported during the test."""
     name = f"planted_{next(_numbers)}"
     write_tree(folder / name, files)
     patch.syspath_prepend(str(folder))

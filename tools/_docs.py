@@ -16,7 +16,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 import measureformer
-from measureformer.refs import references
+from measureformer.atlas.references import references
 
 ROOT = Path(__file__).parent.parent
 # MkDocs loads this file by its path

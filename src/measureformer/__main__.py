@@ -1,6 +1,6 @@
 """`python -m measureformer` is the command `measureformer`."""
 
-from measureformer.cli import main
+from measureformer.cli.app import main
 
 if __name__ == "__main__":
     main()

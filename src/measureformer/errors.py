@@ -7,7 +7,8 @@ forgotten. Every class also derives from the built-in exception that a caller wo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -24,6 +25,20 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     # a part of a name is no misprint, and near all the same
     near += [name for name in names if len(word) > 2 and word in name and name not in near][: 3 - len(near)]
     return f"Did you mean {' or '.join(near)}?" if near else ""
+
+
+def suggest_names(module: str, resolve: Callable[[str], Any] | None = None) -> Callable[[str], Any]:
+    """Module-level `__getattr__` whose refusal names the nearest names; notebooks do not show Python's own hint."""
+
+    def find(name: str) -> Any:
+        if resolve is not None and name in getattr(sys.modules[module], "__all__", ()):
+            return resolve(name)
+        public = [one for one in dir(sys.modules[module]) if not one.startswith("_")]
+        hint = did_you_mean(name, public) or f"dir({module}) lists what it has."
+        # without `obj`, lest Python ask the same question after ours
+        raise AttributeError(f"module {module!r} has no attribute {name!r}. {hint}", name=name)
+
+    return find
 
 
 class MeasureformerError(Exception):

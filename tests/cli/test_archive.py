@@ -13,10 +13,10 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from measureformer import __version__
-from measureformer._claims.registry import versions
-from measureformer.cli import app
-from measureformer.commands._archive import installed
-from measureformer.report import write_report
+from measureformer.atlas.registry import versions
+from measureformer.atlas.report import write_report
+from measureformer.cli.app import app
+from measureformer.cli.archive_file import installed
 from planting import a_result
 
 

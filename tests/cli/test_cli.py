@@ -16,8 +16,8 @@ from rich.cells import cell_len
 from typer.testing import CliRunner, Result
 
 import measureformer as mf
-from measureformer.cli import PACKAGE_VARIABLE, app
-from measureformer.commands.output import aligned
+from measureformer.cli.app import PACKAGE_VARIABLE, app
+from measureformer.cli.output import aligned
 from planting import FAILS, HOLDS, INTERRUPTS, RAISES, UNSURE, claim_source, plant, runs
 
 Command = Callable[..., Result]
@@ -375,7 +375,7 @@ def test_program_ends_quietly_when_its_reader_leaves(planted: Path) -> None:
     "line",
     [
         "import measureformer",
-        "import measureformer.cli",
+        "import measureformer.cli.app",
         "import measureformer as mf; mf.Result, mf.cite('kim2021'), mf.Claim, dir(mf)",
     ],
 )
@@ -388,7 +388,7 @@ def test_light_imports_load_no_heavy_library(line: str) -> None:
 
 def test_help_and_introduction_load_no_heavy_library() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from measureformer.cli import app;"
+        "import sys; from typer.testing import CliRunner; from measureformer.cli.app import app;"
         "[CliRunner().invoke(app, line) for line in (['--help'], [], ['atlas', '--help'], ['version'])];"
         "print([name for name in ('jax', 'scipy', 'matplotlib', 'numpy') if name in sys.modules])"
     )

@@ -10,27 +10,27 @@ import numpy as np
 import pytest
 
 import measureformer as mf
+from measureformer.clustering import phase
 from measureformer.errors import DtypeError, OptionError, SavedRunError
-from measureformer.flows import phase
 
 KEY = jax.random.key(3)
-FEW = mf.flows.Ensemble(n=6, dim=3, batches=5)
+FEW = mf.clustering.Ensemble(n=6, dim=3, batches=5)
 BETAS, TIMES = [0.5, 5.0], [0.0, 1.0, 3.0, 8.0]
 
 
-def starts(ensemble: mf.flows.Ensemble) -> np.ndarray:
+def starts(ensemble: mf.clustering.Ensemble) -> np.ndarray:
     keys = jax.vmap(lambda i: jax.random.fold_in(KEY, i))(np.arange(ensemble.batches))
     return np.asarray(jax.vmap(lambda k: phase._start(k, ensemble.n, ensemble.dim))(keys), np.float64)
 
 
 def test_the_same_as_following_each_system_alone() -> None:
     # kills: β and the starts exchanged in the flattened axis, pairs counted with the diagonal, ≥ n − 1 for "single"
-    ensemble = mf.flows.Ensemble(n=6, dim=3, batches=5, delta=0.05)
-    found = mf.flows.phase_diagram(KEY, BETAS, TIMES, ensemble=ensemble)
+    ensemble = mf.clustering.Ensemble(n=6, dim=3, batches=5, delta=0.05)
+    found = mf.clustering.phase_diagram(KEY, BETAS, TIMES, ensemble=ensemble)
     X = starts(ensemble)
     X /= np.linalg.norm(X, axis=2, keepdims=True)
     for row, beta in enumerate(BETAS):
-        paths = np.stack([np.asarray(mf.flows.sphere_flow(x, beta, TIMES).points) for x in X])
+        paths = np.stack([np.asarray(mf.clustering.sphere_flow(x, beta, TIMES).points) for x in X])
         cosines = paths @ paths.swapaxes(2, 3)
         assert np.abs(cosines - 0.95).min() > 1e-4  # no pair on the edge, so counts are exact
         near = cosines > 0.95
@@ -44,16 +44,16 @@ def test_the_same_as_following_each_system_alone() -> None:
 
 
 def test_the_step_is_small_enough() -> None:
-    fine = mf.flows.Ensemble(n=16, dim=2, batches=24, step=0.02)
-    usual = mf.flows.Ensemble(n=16, dim=2, batches=24)
-    few = [mf.flows.phase_diagram(KEY, [1.0, 9.0], [0, 4, 12.0], ensemble=e).together for e in (usual, fine)]
+    fine = mf.clustering.Ensemble(n=16, dim=2, batches=24, step=0.02)
+    usual = mf.clustering.Ensemble(n=16, dim=2, batches=24)
+    few = [mf.clustering.phase_diagram(KEY, [1.0, 9.0], [0, 4, 12.0], ensemble=e).together for e in (usual, fine)]
     np.testing.assert_allclose(few[0], few[1], atol=3e-3)
 
 
 def test_starts_are_uniform_also_in_fewer_coordinates() -> None:
     # ⟨x, y⟩ has mean 0 and variance 1/d; five standard errors; dim > n goes through a triangular factor
     for dim in (2, 40):
-        X = starts(mf.flows.Ensemble(n=8, dim=dim, batches=1500))
+        X = starts(mf.clustering.Ensemble(n=8, dim=dim, batches=1500))
         assert X.shape == (1500, 8, min(dim, 8))
         np.testing.assert_allclose(np.linalg.norm(X, axis=2), 1, atol=1e-5)
         products = (X @ X.swapaxes(1, 2))[:, *np.triu_indices(8, 1)]
@@ -62,19 +62,19 @@ def test_starts_are_uniform_also_in_fewer_coordinates() -> None:
 
 
 def test_a_high_dimension_follows_the_curve() -> None:
-    ensemble = mf.flows.Ensemble(n=8, dim=4096, batches=12)
-    found = mf.flows.phase_diagram(KEY, [0.0, 3.0], np.linspace(0, 8, 41), ensemble=ensemble)
-    curve = [mf.flows.geshkovski23_phase_curve(8, beta, 1e-3) for beta in (0.0, 3.0)]
+    ensemble = mf.clustering.Ensemble(n=8, dim=4096, batches=12)
+    found = mf.clustering.phase_diagram(KEY, [0.0, 3.0], np.linspace(0, 8, 41), ensemble=ensemble)
+    curve = [mf.clustering.geshkovski23_phase_curve(8, beta, 1e-3) for beta in (0.0, 3.0)]
     np.testing.assert_allclose(found.boundary(), curve, rtol=0.05)
     assert curve[0] == pytest.approx(0.5 * np.log((1 + 7 * 0.999) / 0.001), rel=1e-10)
-    cosine = mf.flows.equiangular(8, 3.0, [0.0, curve[1]]).cosines[1]
+    cosine = mf.clustering.equiangular(8, 3.0, [0.0, curve[1]]).cosines[1]
     assert float(cosine) == pytest.approx(0.999, abs=1e-9)
     assert found.boundary(1.1).tolist() == [np.inf, np.inf]
 
 
 def test_parts_are_kept_and_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phase, "SYSTEMS", 4)  # two starts in a part, three parts, the last one half empty
-    run = lambda: mf.flows.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW, save=tmp_path)  # noqa: E731
+    run = lambda: mf.clustering.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW, save=tmp_path)  # noqa: E731
     first = run()
     files = sorted(path.name for path in tmp_path.iterdir())
     assert files == ["part-00000.npy", "part-00001.npy", "part-00002.npy", "sweep.json"]
@@ -88,7 +88,7 @@ def test_parts_are_kept_and_used_again(tmp_path: Path, monkeypatch: pytest.Monke
     np.testing.assert_array_equal(again.together, first.together)
     # how a sweep is cut into parts does not change it
     monkeypatch.setattr(phase, "SYSTEMS", 1000)
-    whole = mf.flows.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW)
+    whole = mf.clustering.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW)
     np.testing.assert_allclose(whole.together, first.together, atol=1e-7)
     np.testing.assert_allclose(whole.groups, first.groups, atol=1e-5)
 
@@ -96,17 +96,17 @@ def test_parts_are_kept_and_used_again(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_folder_belongs_to_one_sweep(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(json.dumps({"n": 3}))
     with pytest.raises(SavedRunError, match="another sweep"):
-        mf.flows.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW, save=tmp_path)
+        mf.clustering.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW, save=tmp_path)
 
 
 def test_refusals() -> None:
     with pytest.raises(OptionError, match="all ≥ 0"):
-        mf.flows.phase_diagram(KEY, [-1.0], TIMES)
+        mf.clustering.phase_diagram(KEY, [-1.0], TIMES)
     with pytest.raises(OptionError, match="n ≥ 2"):
-        mf.flows.Ensemble(n=1)
+        mf.clustering.Ensemble(n=1)
     with pytest.raises(OptionError, match="step"):
-        mf.flows.Ensemble(step=0.0)
+        mf.clustering.Ensemble(step=0.0)
     with pytest.raises(DtypeError, match="random key"):
-        mf.flows.phase_diagram(0, BETAS, TIMES)
+        mf.clustering.phase_diagram(0, BETAS, TIMES)
     with pytest.raises(OptionError, match="0 < delta"):
-        mf.flows.geshkovski23_phase_curve(5, 1.0, 0.0)
+        mf.clustering.geshkovski23_phase_curve(5, 1.0, 0.0)

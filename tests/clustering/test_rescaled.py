@@ -29,7 +29,7 @@ def test_the_same_tokens_as_without_rescaling() -> None:
 
     expected = solve_ivp(right, (0, 2), X.ravel(), rtol=1e-11, atol=1e-12, method="DOP853").y[:, -1].reshape(12, 2)
     G = mf.Attention(Q[None], K[None], V[None], W[None], scale=0.7)
-    traj = mf.flows.rescaled_flow(G, mf.Discrete.weighted(X, w), [0.0, 1.0, 2.0])
+    traj = mf.clustering.rescaled_flow(G, mf.Discrete.weighted(X, w), [0.0, 1.0, 2.0])
     np.testing.assert_allclose(traj.tokens(2), expected, atol=1e-6 * np.abs(expected).max())
     assert np.abs(np.asarray(traj.points[2]) - expected).max() > 0.1
     np.testing.assert_allclose(traj.measures[1].weights, w)
@@ -37,26 +37,26 @@ def test_the_same_tokens_as_without_rescaling() -> None:
 
 def test_the_hull_shrinks_to_a_polytope_and_tokens_to_special_points() -> None:
     X = np.random.default_rng(2).uniform(-1, 1, size=(20, 2))
-    traj = mf.flows.rescaled_flow(IDENTITY, X, [0.0, 1.0, 4.0, 15.0])
+    traj = mf.clustering.rescaled_flow(IDENTITY, X, [0.0, 1.0, 4.0, 15.0])
     angles = np.linspace(0, 2 * np.pi, 100)
     support = (np.asarray(traj.points) @ np.stack([np.cos(angles), np.sin(angles)])).max(axis=1)
     assert (np.diff(support, axis=0) < 1e-6).all()
     assert support[0].max() - support[3].max() > 1e-3
     z = np.asarray(traj.points[3])
-    vertices = z[mf.flows.polytope_vertices(z)]
+    vertices = z[mf.clustering.polytope_vertices(z)]
     np.testing.assert_allclose(np.sum(z * z, axis=1), (z @ vertices.T).max(axis=1), atol=1e-3)
     # not so at the beginning
-    assert np.abs(np.sum(X * X, axis=1) - (X @ X[mf.flows.polytope_vertices(X)].T).max(axis=1)).max() > 0.1
+    assert np.abs(np.sum(X * X, axis=1) - (X @ X[mf.clustering.polytope_vertices(X)].T).max(axis=1)).max() > 0.1
 
 
 def test_leaders_on_the_line() -> None:
     # a token in the middle that is pulled both ways: its row stays uniform, as long as rounding allows
-    index, share = mf.flows.rescaled_flow(LINE, [[-1.0], [0.0], [1.0]], [0.0, 1.9], rtol=1e-12).leaders(1)
+    index, share = mf.clustering.rescaled_flow(LINE, [[-1.0], [0.0], [1.0]], [0.0, 1.9], rtol=1e-12).leaders(1)
     assert index[[0, 2]].tolist() == [0, 2]
     np.testing.assert_allclose(share, [1, 1 / 3, 1], atol=1e-8)
     # no two tokens are close, so the logits of the leader and of the next token are far apart in the end
     X = np.random.default_rng(1).permutation(np.linspace(-1, 0.9, 12))[:, None]
-    traj = mf.flows.rescaled_flow(LINE, X, [0.0, 8.0])
+    traj = mf.clustering.rescaled_flow(LINE, X, [0.0, 8.0])
     index, share = traj.leaders(1)
     grown = np.abs(traj.tokens(1)[:, 0]) > 1
     assert grown.sum() >= 10
@@ -67,25 +67,27 @@ def test_leaders_on_the_line() -> None:
 
 def test_a_simple_dominant_eigenvalue_gives_parallel_hyperplanes() -> None:
     V = np.array([[0.64709742, 0.81911926], [0.61210449, 0.63263484]])
-    traj = mf.flows.rescaled_flow(mf.Attention.head(EYE, EYE, V), np.random.default_rng(3).normal(size=(20, 2)), [0, 6])
+    traj = mf.clustering.rescaled_flow(
+        mf.Attention.head(EYE, EYE, V), np.random.default_rng(3).normal(size=(20, 2)), [0, 6]
+    )
     values, vectors = np.linalg.eig(V.T)
-    assert mf.flows.clusters(np.asarray(traj.points[1]) @ vectors[:, [values.argmax()]], 1e-2).count <= 3
+    assert mf.clustering.clusters(np.asarray(traj.points[1]) @ vectors[:, [values.argmax()]], 1e-2).count <= 3
 
 
 def test_vertices_of_flat_clouds_and_of_a_point() -> None:
     square = np.array([[0, 0, 1.0], [1, 0, 1], [1, 1, 1], [0, 1, 1], [0.5, 0.5, 1], [0.5, 0.0, 1]])
-    assert mf.flows.polytope_vertices(square).tolist() == [0, 1, 2, 3]
-    assert mf.flows.polytope_vertices(square[[0, 4, 2]]).tolist() == [0, 2]
-    assert mf.flows.polytope_vertices(square[[1, 1]]).tolist() == [0]
+    assert mf.clustering.polytope_vertices(square).tolist() == [0, 1, 2, 3]
+    assert mf.clustering.polytope_vertices(square[[0, 4, 2]]).tolist() == [0, 2]
+    assert mf.clustering.polytope_vertices(square[[1, 1]]).tolist() == [0]
 
 
 def test_refusals() -> None:
     X = np.ones((3, 2))
     with pytest.raises(OptionError, match="begin at 1"):
-        mf.flows.rescaled_flow(IDENTITY, X, [1.0, 2.0])
+        mf.clustering.rescaled_flow(IDENTITY, X, [1.0, 2.0])
     with pytest.raises(DtypeError, match="one softmax head"):
-        mf.flows.rescaled_flow(mf.L2Attention.head(EYE, EYE, EYE), X, [0, 1])
+        mf.clustering.rescaled_flow(mf.L2Attention.head(EYE, EYE, EYE), X, [0, 1])
     with pytest.raises(DimensionMismatchError, match="itself"):
-        mf.flows.rescaled_flow(mf.Attention.head(EYE, EYE, EYE[:1]), X, [0, 1])
+        mf.clustering.rescaled_flow(mf.Attention.head(EYE, EYE, EYE[:1]), X, [0, 1])
     with pytest.raises(NotFiniteError, match="logits beyond the largest number at t = 400"):
-        mf.flows.rescaled_flow(IDENTITY, X, [0.0, 300.0, 400.0])
+        mf.clustering.rescaled_flow(IDENTITY, X, [0.0, 300.0, 400.0])

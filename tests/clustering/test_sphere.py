@@ -12,8 +12,8 @@ from scipy.integrate import solve_ivp
 
 import measureformer as mf
 from compilations import count_compilations
+from measureformer.clustering.sphere import checked_norm
 from measureformer.errors import NotFiniteError, OffSphereError, OptionError, TimeError, TracedError, ZeroVectorError
-from measureformer.flows.sphere import checked_norm
 
 
 def on_sphere(seed: int, n: int, d: int) -> np.ndarray:
@@ -36,13 +36,13 @@ def test_against_another_solver(normalized: bool, seed: int, beta: float) -> Non
     X, d = on_sphere(seed, 7, 4), 4
     right = lambda t, y: drift(y.reshape(7, d), beta, normalized=normalized).ravel()  # noqa: E731
     other = solve_ivp(right, (0, 1.5), X.ravel(), rtol=1e-11, atol=1e-12, method="DOP853").y[:, -1].reshape(7, d)
-    traj = mf.flows.sphere_flow(X, beta, [0.0, 0.7, 1.5], normalized=normalized)
+    traj = mf.clustering.sphere_flow(X, beta, [0.0, 0.7, 1.5], normalized=normalized)
     np.testing.assert_allclose(traj.points[2], other, atol=3e-8)
     np.testing.assert_allclose(np.linalg.norm(traj.points, axis=2), 1, atol=1e-12)
 
 
 def test_tokens_stay_on_the_sphere_for_a_long_time() -> None:
-    traj = mf.flows.sphere_flow(on_sphere(3, 7, 4), 2.0, [0.0, 10.0, 300.0])
+    traj = mf.clustering.sphere_flow(on_sphere(3, 7, 4), 2.0, [0.0, 10.0, 300.0])
     np.testing.assert_allclose(np.linalg.norm(traj.points, axis=2), 1, atol=1e-12)
     # one point in the end
     assert np.ptp(np.asarray(traj.points[2]), axis=0).max() < 1e-8
@@ -52,25 +52,25 @@ def test_tokens_stay_on_the_sphere_for_a_long_time() -> None:
 def test_orthogonal_tokens_follow_the_equiangular_equation(normalized: bool) -> None:
     times = np.array([0.0, 0.3, 1.0])
     for beta in (0.0, 2.0):
-        X = np.asarray(mf.flows.sphere_flow(np.eye(4), beta, times, normalized=normalized).points)
+        X = np.asarray(mf.clustering.sphere_flow(np.eye(4), beta, times, normalized=normalized).points)
         products = (X @ X.swapaxes(1, 2))[:, *np.triu_indices(4, 1)]
-        curve = mf.flows.equiangular(4, beta, times, normalized=normalized)
+        curve = mf.clustering.equiangular(4, beta, times, normalized=normalized)
         np.testing.assert_allclose(products, np.asarray(curve.cosines)[:, None] * np.ones(6), atol=1e-8)
         if beta == 0:
-            exact = [mf.flows.geshkovski23_equiangular(4, t) for t in times]
+            exact = [mf.clustering.geshkovski23_equiangular(4, t) for t in times]
             np.testing.assert_allclose(curve.cosines, exact, atol=1e-10)
     assert curve.cosines[2] > 0.2
 
 
 def test_numbers_and_tails_of_the_equiangular_equation() -> None:
     for n, gamma, t in ((467, 0.9, 4.171896), (32, 0.999, 5.186261)):
-        assert float(mf.flows.equiangular(n, 0.0, [0, t]).cosines[1]) == pytest.approx(gamma, abs=1e-6)
+        assert float(mf.clustering.equiangular(n, 0.0, [0, t]).cosines[1]) == pytest.approx(gamma, abs=1e-6)
         exact = 0.5 * math.log((1 + (n - 1) * gamma) / (1 - gamma))
-        assert mf.flows.geshkovski23_equiangular(n, exact) == pytest.approx(gamma, rel=1e-13)
+        assert mf.clustering.geshkovski23_equiangular(n, exact) == pytest.approx(gamma, rel=1e-13)
     for normalized, rate in ((True, -2.0), (False, -2 * math.exp(2))):
-        gaps = mf.flows.equiangular(5, 2.0, [0.0, 20.0, 40.0], normalized=normalized).log_gaps
+        gaps = mf.clustering.equiangular(5, 2.0, [0.0, 20.0, 40.0], normalized=normalized).log_gaps
         assert float(gaps[2] - gaps[1]) / 20 == pytest.approx(rate, rel=1e-4)
-    assert mf.flows.geshkovski23_equiangular(5, 1000.0) == 1
+    assert mf.clustering.geshkovski23_equiangular(5, 1000.0) == 1
 
 
 @pytest.mark.parametrize("normalized", [True, False])
@@ -84,18 +84,18 @@ def test_normalised_before_the_layer_tokens_grow(normalized: bool) -> None:
         return (weights @ x / (weights.sum(axis=1, keepdims=True) if normalized else 7)).ravel()
 
     other = solve_ivp(right, (0, 3), X.ravel(), rtol=1e-11, atol=1e-12, method="DOP853").y[:, -1].reshape(7, 4)
-    traj = mf.flows.sphere_flow(X, 1.5, [0.0, 1.0, 3.0], normalized=normalized, norm="pre")
+    traj = mf.clustering.sphere_flow(X, 1.5, [0.0, 1.0, 3.0], normalized=normalized, norm="pre")
     np.testing.assert_allclose(traj.points[2] * traj.norms[2][:, None], other, atol=1e-7)
     np.testing.assert_allclose(traj.norms[0], np.linspace(0.5, 2, 7))
     np.testing.assert_allclose(np.linalg.norm(traj.points, axis=2), 1, atol=1e-12)
-    assert (np.asarray(mf.flows.sphere_flow(on_sphere(1, 7, 4), 1.5, [0.0, 1.0]).norms) == 1).all()
+    assert (np.asarray(mf.clustering.sphere_flow(on_sphere(1, 7, 4), 1.5, [0.0, 1.0]).norms) == 1).all()
 
 
 @pytest.mark.parametrize("normalized", [True, False])
 def test_equal_angles_when_tokens_grow(normalized: bool) -> None:
     times = [0.0, 0.5, 2.0]
-    flow = mf.flows.sphere_flow(np.eye(4), 2.0, times, normalized=normalized, norm="pre")
-    curve = mf.flows.equiangular(4, 2.0, times, normalized=normalized, norm="pre")
+    flow = mf.clustering.sphere_flow(np.eye(4), 2.0, times, normalized=normalized, norm="pre")
+    curve = mf.clustering.equiangular(4, 2.0, times, normalized=normalized, norm="pre")
     X = np.asarray(flow.points)
     products = (X @ X.swapaxes(1, 2))[:, *np.triu_indices(4, 1)]
     np.testing.assert_allclose(products, np.asarray(curve.cosines)[:, None] * np.ones(6), atol=1e-8)
@@ -105,13 +105,13 @@ def test_equal_angles_when_tokens_grow(normalized: bool) -> None:
 
 def test_angles_close_like_the_inverse_square_of_the_depth() -> None:
     for beta in (0.0, 1.0):
-        curve = mf.flows.equiangular(5, beta, [0.0, 1e3, 1e4], norm="pre")
+        curve = mf.clustering.equiangular(5, beta, [0.0, 1e3, 1e4], norm="pre")
         assert float(curve.log_gaps[2] - curve.log_gaps[1]) / math.log(10) == pytest.approx(-2, abs=0.02)
     # e^{−2t} if normalised afterwards, by the test of tails above
 
 
 def test_long_contexts_have_a_critical_temperature() -> None:
-    exact = mf.flows.rigollet25_long_context
+    exact = mf.clustering.rigollet25_long_context
     for rho, gamma, n in ((0.5, 2.0, 30), (0.3, 1.2, 11), (0.8, 7.0, 5)):
         # one layer among n tokens with equal angles, by brute force
         X = np.linalg.cholesky((1 - rho) * np.eye(n) + rho)
@@ -130,55 +130,55 @@ def test_long_contexts_have_a_critical_temperature() -> None:
 def test_the_energy_grows_as_it_should(seed: int) -> None:
     X, h = on_sphere(seed, 7, 4), 1e-3
     times = [0.0, 0.5 - h, 0.5, 0.5 + h, 2.0]
-    traj = mf.flows.sphere_flow(X, 2.0, times, normalized=False)
+    traj = mf.clustering.sphere_flow(X, 2.0, times, normalized=False)
     E = traj.energy()
     now = np.asarray(traj.points[2])
     speed = np.sum(drift(now, 2.0, normalized=False) ** 2) / 7
     assert (E[3] - E[1]) / (2 * h) == pytest.approx(speed, rel=1e-4, abs=1e-7)
     assert E[2] == pytest.approx(np.exp(2 * now @ now.T).sum() / (4 * 49), rel=1e-12)
-    assert (np.diff(mf.flows.sphere_flow(X, 2.0, times).energy()) > -1e-12).all()
+    assert (np.diff(mf.clustering.sphere_flow(X, 2.0, times).energy()) > -1e-12).all()
 
 
 def test_energy_at_zero_is_a_limit() -> None:
     X = on_sphere(0, 5, 3)
-    small = mf.flows.sphere_energy(X, 1e-6) - 1 / 2e-6
-    assert mf.flows.sphere_energy(X, 0.0) == pytest.approx(small, abs=1e-5)
+    small = mf.clustering.sphere_energy(X, 1e-6) - 1 / 2e-6
+    assert mf.clustering.sphere_energy(X, 0.0) == pytest.approx(small, abs=1e-5)
     with pytest.raises(NotFiniteError, match="700"):
-        mf.flows.sphere_energy(X, 2000.0)
+        mf.clustering.sphere_energy(X, 2000.0)
 
 
 def test_sizes_inverse_temperatures_and_numbers_of_times_share_a_program() -> None:
-    mf.flows.sphere_flow(on_sphere(0, 7, 4), 2.0, [0.0, 0.1])
-    run = lambda: mf.flows.sphere_flow(on_sphere(1, 9, 4), 1.0, [0.0, 0.1, 0.2])  # noqa: E731
+    mf.clustering.sphere_flow(on_sphere(0, 7, 4), 2.0, [0.0, 0.1])
+    run = lambda: mf.clustering.sphere_flow(on_sphere(1, 9, 4), 1.0, [0.0, 0.1, 0.2])  # noqa: E731
     assert count_compilations(run) == 0
     assert run().measures[2].n == 9
 
 
 def test_single_precision_in_and_out() -> None:
-    traj = mf.flows.sphere_flow(on_sphere(0, 7, 4).astype(np.float32), 2.0, [0.0, 0.1])
+    traj = mf.clustering.sphere_flow(on_sphere(0, 7, 4).astype(np.float32), 2.0, [0.0, 0.1])
     assert traj.points.dtype == np.float32
 
 
 def test_refusals() -> None:
     X = on_sphere(0, 7, 4)
     with pytest.raises(ZeroVectorError, match="point 1 at 0"):
-        mf.flows.sphere_flow([[1.0, 0.0], [0.0, 0.0]], 1.0, [0, 1], norm="pre")
+        mf.clustering.sphere_flow([[1.0, 0.0], [0.0, 0.0]], 1.0, [0, 1], norm="pre")
     with pytest.raises(OptionError, match='"post" or "pre"'):
         checked_norm("both")
     for bad in ((0.0, 1.0, 5), (0.5, 1.0, 1)):
         with pytest.raises(OptionError):
-            mf.flows.rigollet25_long_context(*bad)
+            mf.clustering.rigollet25_long_context(*bad)
     off = X.copy()
     off[3] *= 1 + 1e-6
     with pytest.raises(OffSphereError, match=r"point 3 with norm 1\.000001"):
-        mf.flows.sphere_flow(off, 1.0, [0, 1])
+        mf.clustering.sphere_flow(off, 1.0, [0, 1])
     with pytest.raises(TimeError, match="at least two"):
-        mf.flows.sphere_flow(X, 1.0, [0.0, 0.0])
+        mf.clustering.sphere_flow(X, 1.0, [0.0, 0.0])
     with pytest.raises(OptionError, match="start = 1"):
-        mf.flows.equiangular(5, 1.0, [0, 1], start=1.0)
+        mf.clustering.equiangular(5, 1.0, [0, 1], start=1.0)
     with pytest.raises(OptionError, match="n ≥ 2"):
-        mf.flows.equiangular(1, 1.0, [0, 1])
+        mf.clustering.equiangular(1, 1.0, [0, 1])
     import jax
 
     with pytest.raises(TracedError, match="a flow on the sphere"):
-        jax.jit(lambda X: mf.flows.sphere_flow(X, 1.0, [0, 1]).points)(X)
+        jax.jit(lambda X: mf.clustering.sphere_flow(X, 1.0, [0, 1]).points)(X)

@@ -19,13 +19,13 @@ import pytest
 from PIL import Image
 
 from browser import PATIENCE, Tabs
-from measureformer.atlas import Atlas
+from measureformer.atlas.atlas import Atlas
+from measureformer.atlas.report.pages import chapter_page, overview_page
+from measureformer.atlas.report.view import View
+from measureformer.atlas.result import Check, Outcome
 from measureformer.explore.catalogue import catalogue
+from measureformer.figures.roles import PALETTE
 from measureformer.lens.model import BOX
-from measureformer.report.language import PALETTE
-from measureformer.report.pages import chapter_page, overview_page
-from measureformer.report.view import View
-from measureformer.result import Check, Outcome
 from planting import a_result
 
 WAIT = 120_000

@@ -14,8 +14,8 @@ from compilations import count_compilations
 from measureformer.errors import OptionError, ShapeError
 from measureformer.explore import compile as compiling
 from measureformer.explore import counterexample, drawing, gaussian, incontext, lens, memory, particles, plot, svm
-from measureformer.report.language import CONTROL
-from measureformer.result import Figure, Series
+from measureformer.figures.figure import Figure, Series
+from measureformer.figures.roles import CONTROL
 
 RNG = np.random.default_rng(0)
 
@@ -58,7 +58,7 @@ def test_norms_of_large_derivatives_are_those_of_all_singular_values() -> None:
 def test_on_the_sphere_tokens_follow_the_closed_form() -> None:
     found = particles.run(particles.Layer.preset("attract: V = I", "sphere", beta=0.0), np.eye(3), 3.0)
     cosines = np.einsum("td,td->t", found.points[:, 0], found.points[:, 1])
-    expected = [mf.flows.geshkovski23_equiangular(3, float(t)) for t in found.times]
+    expected = [mf.clustering.geshkovski23_equiangular(3, float(t)) for t in found.times]
     np.testing.assert_allclose(cosines, expected, atol=1e-3)
     np.testing.assert_allclose(np.linalg.norm(found.points, axis=2), 1, atol=1e-12)
     assert found.ended == ""
@@ -67,7 +67,7 @@ def test_on_the_sphere_tokens_follow_the_closed_form() -> None:
 def test_the_energy_is_that_of_the_library_and_does_not_fall() -> None:
     chosen, points = particles.Layer.preset("attract: V = I", "sphere", beta=2.0), particles.start("sphere", 8)
     found = particles.run(chosen, points, 3.0)
-    assert np.exp(found.energy[0]) / 4 == pytest.approx(mf.flows.sphere_energy(points, 2.0))
+    assert np.exp(found.energy[0]) / 4 == pytest.approx(mf.clustering.sphere_energy(points, 2.0))
     assert (np.diff(found.energy) > -1e-9).all()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from measureformer.cli import app
+from measureformer.cli.app import app
 from measureformer.explore.catalogue import catalogue
 from measureformer.explore.page import index
 from measureformer.explore.server import Guard

@@ -8,12 +8,20 @@ import jax
 import numpy as np
 import pytest
 
-from measureformer._claims.incontext import ginc, linear_functions, measures
-from measureformer._claims.incontext._controls import weakest
-from measureformer._claims.incontext._learner import learned, start
+from measureformer.atlas.claims.incontext import (
+    furuya_2024_prompt_measures as measures,
+)
+from measureformer.atlas.claims.incontext import (
+    garg_2022_linear as linear_functions,
+)
+from measureformer.atlas.claims.incontext import (
+    xie_2022_ginc as ginc,
+)
+from measureformer.atlas.helpers.incontext_controls import weakest
+from measureformer.atlas.helpers.incontext_learner import learned, start
+from measureformer.atlas.result import Check, Outcome
 from measureformer.incontext import Retrieval
 from measureformer.incontext.baselines import least_squares_error
-from measureformer.result import Check, Outcome
 
 KEY = jax.random.key(0)
 

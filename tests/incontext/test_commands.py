@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from measureformer.cli import app
+from measureformer.cli.app import app
 from measureformer.incontext import tasks
-from measureformer.incontext._shifted import ORTHOGONAL
+from measureformer.incontext.shifted import ORTHOGONAL
 
 
 def command(*arguments: str) -> Result:

@@ -11,7 +11,18 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import Architecture, InContextModel, LanguageModel, _laws, _observe, tasks
+from measureformer.incontext import (
+    Architecture,
+    InContextModel,
+    LanguageModel,
+    tasks,
+)
+from measureformer.incontext import (
+    laws as _laws,
+)
+from measureformer.incontext import (
+    observe as _observe,
+)
 from measureformer.incontext.models import Reading, sequence_tokens
 from measureformer.numerics.random import two_keys
 

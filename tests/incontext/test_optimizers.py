@@ -11,8 +11,8 @@ import pytest
 import measureformer as mf
 from measureformer import errors
 from measureformer.incontext import Architecture, Corpus, InContextModel, LanguageModel, Training, structure, tasks
-from measureformer.incontext._train import InContextLoss
 from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS, Comparison, compare_optimizers, group_norms
+from measureformer.incontext.train import InContextLoss
 
 KEY = jax.random.key(0)
 SMALL = Architecture(width=8, layers=1, heads=2)

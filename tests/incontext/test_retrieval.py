@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from measureformer import errors
-from measureformer.incontext import Architecture, LanguageModel, Training, _retrieval, retrieval, train_reader
+from measureformer.incontext import (
+    Architecture,
+    LanguageModel,
+    Training,
+    retrieval,
+    train_reader,
+)
+from measureformer.incontext import (
+    retrieval as _retrieval,
+)
 from measureformer.incontext.bayes import ginc
 
 KEY = jax.random.key(0)

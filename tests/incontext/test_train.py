@@ -143,7 +143,7 @@ def test_what_is_refused_leaves_no_folder_behind(tmp_path: Path) -> None:
 
 
 def test_a_curriculum_of_a_measure_bounds_its_examples() -> None:
-    from measureformer.incontext._train import InContextLoss
+    from measureformer.incontext.train import InContextLoss
 
     # one example at first: the loss does not depend on what the others are
     reader, plan = model(points=None, reading="measure"), tasks.Curriculum(dims=(2, 0, 1), points=(1, 3, 10))
@@ -169,7 +169,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_model(tmp_path:
 
 
 def test_the_loss_is_the_average_over_prefixes() -> None:
-    from measureformer.incontext._train import InContextLoss
+    from measureformer.incontext.train import InContextLoss
 
     value = float(InContextLoss(TASK, None, 8, 4)(model(), KEY, 0))
     prompts = jax.vmap(lambda k: TASK.prompt(k, 4, np.float32))(jax.random.split(jax.random.split(KEY)[0], 8))

@@ -17,9 +17,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save, save_file
 
 from measureformer.errors import CheckpointError
-from measureformer.lens._gguf import open_gguf
-from measureformer.lens._safetensors import LONGEST_HEADER, open_safetensors
 from measureformer.lens.checkpoint import INDEX, open_checkpoint
+from measureformer.lens.gguf import open_gguf
+from measureformer.lens.safetensors import LONGEST_HEADER, open_safetensors
 
 gguf = pytest.importorskip("gguf")
 

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 import measureformer as mf
 from lens_reference import folder, stored
-from measureformer.cli import app
+from measureformer.cli.app import app
 from measureformer.errors import SavedRunError, TextError
-from measureformer.lens._laws import laws
-from measureformer.lens._separation import separation
-from measureformer.lens._sweep import fit_exponent, lengths_up_to, sampling_errors, starts
 from measureformer.lens.columns import COLUMNS, Look, one_head
 from measureformer.lens.figures import DRAWN, figures
+from measureformer.lens.laws import laws
+from measureformer.lens.separation import separation
+from measureformer.lens.sweep import fit_exponent, lengths_up_to, sampling_errors, starts
 from measureformer.lens.text import read_text
 
 TEXT = " ".join(f"w{i % 37}" for i in range(40))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import measureformer as mf
-from measureformer._claims.lens.robustness import Heads
+from measureformer.atlas.claims.lens.castin_2024_certified_radius_on_real_text import Heads
 
 RNG = np.random.default_rng(0)
 N, D = 5, 3

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 import measureformer as mf
 from lens_real import FIXTURE, TEXTS, data, some, table
-from measureformer._claims.lens.tables import moons
+from measureformer.atlas.claims.lens.hollmann_2023_tabpfn_is_a_map_on_measures import moons
 
 TOLERANCE = 1e-4
 """Relative to the largest entry of a layer: thirty layers of float32, in another order of operations."""

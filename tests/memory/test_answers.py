@@ -16,7 +16,7 @@ from scipy.stats import binomtest
 import measureformer as mf
 from measureformer.attention import fewest
 from measureformer.errors import DtypeError, NoClosedFormError, NothingVisibleError, OptionError, ShapeError
-from measureformer.memory._capacity import wilson
+from measureformer.memory.capacity import wilson
 from measureformer.numerics.random import generator
 
 M = mf.memory

@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 import measureformer as mf
-from measureformer.cli import app
+from measureformer.cli.app import app
 from measureformer.errors import ImageError, OptionError
 
 M = mf.memory

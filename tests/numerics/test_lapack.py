@@ -13,7 +13,7 @@ import pytest
 
 import measureformer as mf
 from measureformer.numerics import lapack
-from measureformer.regularity._local import _compiled
+from measureformer.regularity.local import _compiled
 
 A = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 4, 4)))
 S = A + A.swapaxes(-1, -2)

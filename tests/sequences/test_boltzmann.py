@@ -19,8 +19,8 @@ from measureformer.errors import (
     OptionError,
     ShapeError,
 )
-from measureformer.universality import boltzmann, yun
-from measureformer.universality._budget import SEED
+from measureformer.sequences import boltzmann, yun
+from measureformer.sequences.budget import SEED
 
 LINE = np.array([[1.0], [1.5], [2.0]])
 

@@ -8,7 +8,7 @@ import pytest
 
 import measureformer as mf
 from measureformer.errors import DimensionMismatchError, OptionError, ShapeError, TimeError
-from measureformer.universality import hybrids, mixers, yun
+from measureformer.sequences import hybrids, mixers, yun
 
 RNG = np.random.default_rng(5)
 

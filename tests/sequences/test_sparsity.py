@@ -14,16 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import measureformer as mf
-from measureformer.errors import (
-    ConstructionError,
-    DtypeError,
-    NothingVisibleError,
-    OptionError,
-    ShapeError,
-    TimeError,
-)
-from measureformer.universality import sparsity
-from measureformer.universality.sparsity._chain import _by_cuts, _through_subsets, hamiltonian_path, path_cover
+from measureformer.errors import ConstructionError, DtypeError, NothingVisibleError, OptionError, ShapeError, TimeError
+from measureformer.sequences import sparse as sparsity
+from measureformer.sequences.sparse.chain import _by_cuts, _through_subsets, hamiltonian_path, path_cover
 
 TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], int, Any, Any, tuple[int, ...]]] = {
     "strided": ({}, {"width": 8}, 2, 2, 2, (1016, 512)),

@@ -24,9 +24,9 @@ from measureformer.errors import (
     ShapeError,
     ToleranceError,
 )
-from measureformer.universality import yun
-from measureformer.universality._activation import Activation
-from measureformer.universality._grid import Grid
+from measureformer.sequences import yun
+from measureformer.sequences.activation import Activation
+from measureformer.sequences.cells import Grid
 
 TABLE = {
     (1, 2, 4): (5, 5, 14, 19, 12),

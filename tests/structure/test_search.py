@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import measureformer as mf
-from measureformer._claims.structure._zoo import zoo
+from measureformer.atlas.helpers.structure_zoo import zoo
 from measureformer.errors import (
     DimensionMismatchError,
     DomainError,

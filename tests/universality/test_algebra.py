@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.universality._factors import table
+from measureformer.universality.factors import table
 
 Block = mf.universality.Block
 few = settings(max_examples=5, phases=(Phase.explicit, Phase.generate))  # a seed does not shrink

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 import measureformer as mf
 from compilations import count_compilations
 from measureformer import errors
-from measureformer.universality._program import Interval
+from measureformer.universality.program import Interval
 
 Block = mf.universality.Block
 SQUARE = mf.Box([-1.0, -1.0], [1.0, 1.0])

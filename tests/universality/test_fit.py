@@ -12,10 +12,10 @@ import pytest
 import measureformer as mf
 from measureformer import errors
 from measureformer.universality import Search
-from measureformer.universality._contexts import answers, drawn
-from measureformer.universality._lessons import _Data, _Teacher
-from measureformer.universality._pursuit import basis, left_out, levelled, leverages, nested, pursue
-from measureformer.universality._search import dictionary
+from measureformer.universality.contexts import answers, drawn
+from measureformer.universality.lessons import _Data, _Teacher
+from measureformer.universality.pursuit import basis, left_out, levelled, leverages, nested, pursue
+from measureformer.universality.search import dictionary
 
 LINE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
 SEARCH = Search(terms=100, blocks=120, candidates=400, contexts=400, atoms=12, rounds=1)

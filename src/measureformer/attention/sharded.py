@@ -17,16 +17,7 @@ from measureformer.attention.ring import Ring, ring_bounds, ring_stream
 from measureformer.attention.streaming import Streaming
 from measureformer.numerics.arrays import is_spread, is_traced
 from measureformer.numerics.buckets import pad_axis, pad_log_weights
-from measureformer.numerics.mesh import (
-    TOKENS,
-    ambient_mesh,
-    checked_mesh,
-    gathered,
-    mesh_of,
-    over,
-    placed,
-    shard_rows,
-)
+from measureformer.parallel.mesh import TOKENS, ambient_mesh, checked_mesh, gathered, mesh_of, over, placed, shard_rows
 
 
 class Sharded(eqx.Module):

@@ -10,7 +10,7 @@ import numpy as np
 import measureformer as mf
 from measureformer.errors import OptionError, ShapeError
 from measureformer.explore.drawing import series
-from measureformer.result import Figure
+from measureformer.figures.figure import Figure
 
 Of = Literal["token", "mean"]
 GRID = (np.arange(400) + 0.5) / 400
@@ -68,7 +68,7 @@ def by_cells(g: Any, cells: int, of: Of = "token") -> Network:
     (True, 17)
     """
     f = (lambda X: g(X)) if of == "token" else (lambda X: g(X.mean(axis=-2, keepdims=True)) + 0 * X)
-    net = mf.universality.yun.compile(f, d=1, n=2, delta=1 / cells)
+    net = mf.sequences.yun.compile(f, d=1, n=2, delta=1 / cells)
     X = np.stack([GRID, np.full(len(GRID), OTHER)], axis=1)[:, :, None]
     census = net.census
     size = (

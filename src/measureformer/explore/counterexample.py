@@ -9,8 +9,8 @@ import numpy as np
 
 import measureformer as mf
 from measureformer.explore.drawing import series
-from measureformer.result import Figure
-from measureformer.structure._counterexample import ALICE, OTHERS, REST, bump
+from measureformer.figures.figure import Figure
+from measureformer.structure.counterexample import ALICE, OTHERS, REST, bump
 
 SIZES = np.unique(np.logspace(np.log10(4), 6, 40).round())
 GRID = np.linspace(-0.6, 0.6, 241)[:, None]

@@ -11,10 +11,10 @@ import numpy as np
 
 from measureformer.errors import ShapeError
 from measureformer.explore.plot import svg
-from measureformer.report.language import PALETTE
-from measureformer.report.markup import Markup, tag
-from measureformer.report.words import number
-from measureformer.result import Figure, Series, Style
+from measureformer.figures.figure import Figure, Series, Style
+from measureformer.figures.roles import PALETTE
+from measureformer.pages.markup import Markup, tag
+from measureformer.pages.words import number
 
 
 def series(label: str, x: Any, y: Any, style: Style = "line") -> Series:

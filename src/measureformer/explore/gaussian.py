@@ -11,7 +11,7 @@ import measureformer as mf
 from measureformer.errors import ShapeError
 from measureformer.explore.drawing import series
 from measureformer.explore.points import curve, ring
-from measureformer.result import Figure
+from measureformer.figures.figure import Figure
 
 KERNELS = {"softmax": mf.Attention, "L2": mf.L2Attention, "linear": mf.LinearAttention}
 FRAMES = 41

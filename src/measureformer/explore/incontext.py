@@ -13,8 +13,8 @@ from measureformer.errors import ShapeError
 from measureformer.explore.drawing import series
 from measureformer.explore.particles import SIZES
 from measureformer.explore.points import curve
+from measureformer.figures.figure import Figure
 from measureformer.numerics.buckets import pad_rows
-from measureformer.result import Figure
 
 GRID = np.linspace(-1.5, 1.5, 61)
 MOST_LAYERS = 16

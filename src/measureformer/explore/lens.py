@@ -10,7 +10,7 @@ import numpy as np
 import measureformer as mf
 from measureformer.explore.drawing import series
 from measureformer.explore.points import curve
-from measureformer.result import Figure
+from measureformer.figures.figure import Figure
 
 LONGEST = 200
 """Tokens of a text that are looked at."""

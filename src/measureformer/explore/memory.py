@@ -12,7 +12,7 @@ import numpy as np
 import measureformer as mf
 from measureformer.errors import ShapeError
 from measureformer.explore.drawing import series
-from measureformer.result import Figure
+from measureformer.figures.figure import Figure
 
 SIDE, FINE = 8, 32
 PEN = 2.2

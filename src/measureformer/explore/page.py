@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from importlib import resources
 
 from measureformer.explore.catalogue import App
-from measureformer.report.markup import Markup, tag
+from measureformer.pages.markup import Markup, tag
 
 
 def index(apps: Sequence[App]) -> str:
     """The page, in the style of the atlas; it holds no script and fetches nothing."""
-    style = resources.files("measureformer.report").joinpath("style.css").read_text(encoding="utf-8")
+    style = resources.files("measureformer.pages").joinpath("style.css").read_text(encoding="utf-8")
     cards = [
         tag(
             "article",

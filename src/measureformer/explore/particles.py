@@ -12,9 +12,9 @@ import measureformer as mf
 from measureformer.errors import OptionError
 from measureformer.explore.drawing import series
 from measureformer.explore.points import curve
+from measureformer.figures.figure import Figure
 from measureformer.maps.norm import refuse_zero
 from measureformer.numerics.buckets import pad_rows
-from measureformer.result import Figure
 
 Space = Literal["plane", "circle", "sphere"]
 Kernel = Literal["softmax", "none", "Sinkhorn"]
@@ -46,7 +46,7 @@ PRESETS: dict[str, tuple[Any, Any, Any]] = {
 class Tangent(mf.AbstractInContextMap):
     """A velocity on the unit sphere, from one in space: x ↦ |x|·Proj_u G(mu/|·|, u), u = x/|x|, Proj_u y = y − ⟨u,y⟩u.
 
-    Homogeneous in x, as in `mf.flows.sphere_flow`: norms stay as they are, so steps of a solver stay near the sphere.
+    Homogeneous in x, as in `mf.clustering.sphere_flow`: norms stay, so steps of a solver stay near the sphere.
 
     >>> v = Tangent(mf.Attention.head(np.eye(2), np.eye(2), np.eye(2)))
     >>> abs(float(v(mf.Discrete.uniform([[1.0, 0.0], [0.0, 1.0]]), [0.0, 1.0])[1]))
@@ -159,7 +159,7 @@ def run(layer: Layer, points: Any, time: float) -> Flow:
     states = states[:, : len(points)]
     if layer.space != "plane":
         states = states / np.linalg.norm(states, axis=2, keepdims=True)
-    counts = mf.flows.cluster_counts(states[::SKIP], [NEAR])[:, 0]
+    counts = mf.clustering.cluster_counts(states[::SKIP], [NEAR])[:, 0]
     return Flow(times[: len(states)], states, energy(layer, states), counts, ended)
 
 
@@ -167,7 +167,7 @@ def energy(layer: Layer, states: Any) -> np.ndarray:
     """log of the mean of e^{β⟨Qx, Ky⟩} over pairs of tokens and heads, for states (t, n, d).
 
     Along tokens on the sphere that attract each other, Q = K = V = I, it never falls: it is then log of 2β times the
-    energy of `mf.flows.sphere_energy`.
+    energy of `mf.clustering.sphere_energy`.
     """
     logits = _logits(layer, np.asarray(states, float))
     top = logits.max(axis=(1, 2, 3))

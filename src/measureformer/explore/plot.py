@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from measureformer.errors import OptionError
-from measureformer.report.language import COLOURS
-from measureformer.report.markup import Markup, join, tag
-from measureformer.report.words import number, one_line
-from measureformer.result import Figure, Role, Scale
+from measureformer.figures.figure import Figure, Role, Scale
+from measureformer.figures.roles import COLOURS
+from measureformer.pages.markup import Markup, join, tag
+from measureformer.pages.words import number, one_line
 
 WIDTH, HEIGHT = 480.0, 270.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 12.0, 30.0, 42.0

@@ -12,7 +12,7 @@ import numpy as np
 import traitlets
 
 from measureformer.errors import DtypeError, NotFiniteError, OffSphereError, OptionError, ShapeError
-from measureformer.report.language import INK, PALETTE
+from measureformer.figures.roles import INK, PALETTE
 
 View = Literal["plane", "circle", "sphere"]
 VIEWS = ("plane", "circle", "sphere")

@@ -12,7 +12,7 @@ import measureformer as mf
 from measureformer.errors import InfeasibleError, ShapeError
 from measureformer.explore.drawing import series
 from measureformer.explore.points import curve, ring
-from measureformer.result import Figure
+from measureformer.figures.figure import Figure
 
 TOKENS = 3
 """Tokens in an example; the first of each is the one that should be selected."""

@@ -1,50 +1,31 @@
-"""Infinite depth: flows of measures, of Gaussians, and of tokens that cluster."""
+"""Infinite depth: flows of measures, of Gaussians and of densities."""
 
-from measureformer.flows._flow import Trajectory as Trajectory
-from measureformer.flows._flow import flow as flow
-from measureformer.flows._gaussian import GaussianFlow as GaussianFlow
-from measureformer.flows._gaussian import castin25_blow_up as castin25_blow_up
-from measureformer.flows._gaussian import castin25_covariance as castin25_covariance
-from measureformer.flows._gaussian import castin25_stationary_rank as castin25_stationary_rank
-from measureformer.flows._gaussian import gaussian_flow as gaussian_flow
-from measureformer.flows._gaussian import moment_rates as moment_rates
-from measureformer.flows._grid import GridFlow as GridFlow
-from measureformer.flows._grid import grid_flow as grid_flow
-from measureformer.flows._load import load_flow as load_flow
-from measureformer.flows._map import FlowMap as FlowMap
-from measureformer.flows._mean_field import MeanField as MeanField
-from measureformer.flows._mean_field import PairCovariance as PairCovariance
-from measureformer.flows._mean_field import mean_field as mean_field
-from measureformer.flows._mean_field import pair_covariance as pair_covariance
-from measureformer.flows._push import PushedDensity as PushedDensity
-from measureformer.flows._push import push_density as push_density
-from measureformer.flows._stability import Stability as Stability
-from measureformer.flows._stability import stability as stability
-from measureformer.flows._training import Training as Training
-from measureformer.flows._weak import WeakResidual as WeakResidual
-from measureformer.flows._weak import weak_residual as weak_residual
-from measureformer.flows.clustering import Clusters as Clusters
-from measureformer.flows.clustering import Plateau as Plateau
-from measureformer.flows.clustering import cluster_counts as cluster_counts
-from measureformer.flows.clustering import clusters as clusters
-from measureformer.flows.clustering import merge_times as merge_times
-from measureformer.flows.clustering import plateaux as plateaux
+from typing import TYPE_CHECKING
+
+from measureformer.errors import suggest_names as _suggest_names
 from measureformer.flows.fit import FlowFit as FlowFit
 from measureformer.flows.fit import fit_flow as fit_flow
+from measureformer.flows.flow import Trajectory as Trajectory
+from measureformer.flows.flow import flow as flow
+from measureformer.flows.flow_map import FlowMap as FlowMap
+from measureformer.flows.gaussian import GaussianFlow as GaussianFlow
+from measureformer.flows.gaussian import castin25_blow_up as castin25_blow_up
+from measureformer.flows.gaussian import castin25_covariance as castin25_covariance
+from measureformer.flows.gaussian import gaussian_flow as gaussian_flow
+from measureformer.flows.gaussian import moment_rates as moment_rates
+from measureformer.flows.grid import GridFlow as GridFlow
+from measureformer.flows.grid import grid_flow as grid_flow
 from measureformer.flows.interaction import CuckerSmale as CuckerSmale
 from measureformer.flows.interaction import Interaction as Interaction
 from measureformer.flows.interaction import SecondOrder as SecondOrder
-from measureformer.flows.phase import Ensemble as Ensemble
-from measureformer.flows.phase import PhaseDiagram as PhaseDiagram
-from measureformer.flows.phase import geshkovski23_phase_curve as geshkovski23_phase_curve
-from measureformer.flows.phase import phase_diagram as phase_diagram
-from measureformer.flows.rescaled import RescaledFlow as RescaledFlow
-from measureformer.flows.rescaled import polytope_vertices as polytope_vertices
-from measureformer.flows.rescaled import rescaled_flow as rescaled_flow
-from measureformer.flows.sphere import Equiangular as Equiangular
-from measureformer.flows.sphere import SphereFlow as SphereFlow
-from measureformer.flows.sphere import equiangular as equiangular
-from measureformer.flows.sphere import geshkovski23_equiangular as geshkovski23_equiangular
-from measureformer.flows.sphere import rigollet25_long_context as rigollet25_long_context
-from measureformer.flows.sphere import sphere_energy as sphere_energy
-from measureformer.flows.sphere import sphere_flow as sphere_flow
+from measureformer.flows.load import load_flow as load_flow
+from measureformer.flows.push import PushedDensity as PushedDensity
+from measureformer.flows.push import push_density as push_density
+from measureformer.flows.stability import Stability as Stability
+from measureformer.flows.stability import stability as stability
+from measureformer.flows.training import Training as Training
+from measureformer.flows.weak import WeakResidual as WeakResidual
+from measureformer.flows.weak import weak_residual as weak_residual
+
+if not TYPE_CHECKING:
+    __getattr__ = _suggest_names(__name__)

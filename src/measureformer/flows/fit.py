@@ -11,15 +11,15 @@ import numpy as np
 from jaxtyping import Float
 
 from measureformer.errors import DimensionMismatchError, DtypeError, ShapeError, TrainingError
-from measureformer.flows import _training
-from measureformer.flows._map import Depthwise, FlowMap
-from measureformer.flows._training import FlowLoss, Problem, Stack, Training
+from measureformer.flows import training as _training
+from measureformer.flows.flow_map import Depthwise, FlowMap
+from measureformer.flows.training import FlowLoss, Problem, Stack, Training
 from measureformer.maps.attention import Attention
 from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.numerics import arrays
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
-from measureformer.training.folder import Folder
+from measureformer.storage.folder import Folder
 from measureformer.training.loop import trained
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.errors import OptionError, ShapeError
-from measureformer.implicit_bias import _risk
+from measureformer.implicit_bias import risk as _risk
 from measureformer.implicit_bias.problem import Problem
 from measureformer.implicit_bias.svm import SVM
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key

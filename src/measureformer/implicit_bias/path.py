@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.errors import OptionError
-from measureformer.implicit_bias import _risk
+from measureformer.implicit_bias import risk as _risk
 from measureformer.implicit_bias.svm import ORDERS, Norm
 from measureformer.numerics.arrays import finite, floats, host, shaped
 

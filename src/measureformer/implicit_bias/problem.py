@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from measureformer.errors import DimensionMismatchError, DtypeError, OptionError, ShapeError, TieError
-from measureformer.implicit_bias import _risk
+from measureformer.implicit_bias import risk as _risk
 from measureformer.implicit_bias.svm import SVM, Norm, solve
 from measureformer.maps import MLP, AbstractInContextMap, Linear
 from measureformer.numerics.arrays import (

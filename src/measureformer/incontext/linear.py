@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, OptionError
-from measureformer.incontext._train import Training, not_finite
+from measureformer.incontext.train import Training, not_finite
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.compose import Residual
 from measureformer.maps.variants import LinearAttention

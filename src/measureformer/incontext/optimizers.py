@@ -18,12 +18,12 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, DtypeError, OptionError
-from measureformer.incontext._observe import Logits, structure
-from measureformer.incontext._train import METHODS, InContextLoss, Method, Training, direction
 from measureformer.incontext.blocks import Architecture, Blocks
 from measureformer.incontext.language import Corpus, CorpusLoss, LanguageModel
 from measureformer.incontext.models import InContextModel
+from measureformer.incontext.observe import Logits, structure
 from measureformer.incontext.tasks import AbstractTask
+from measureformer.incontext.train import METHODS, InContextLoss, Method, Training, direction
 from measureformer.numerics.arrays import positive_int, prng_key
 
 Model = InContextModel | LanguageModel

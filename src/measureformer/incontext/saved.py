@@ -10,11 +10,11 @@ import jax
 import numpy as np
 
 from measureformer.errors import MeasureformerError
-from measureformer.files import write_atomically
 from measureformer.incontext.blocks import Architecture
 from measureformer.incontext.models import InContextModel
 from measureformer.numerics.arrays import on_device
-from measureformer.training.folder import DO, damaged, read_json, read_tensors
+from measureformer.storage.files import write_atomically
+from measureformer.storage.folder import DO, damaged, read_json, read_tensors
 
 
 def write_model(folder: Path, model: InContextModel) -> None:

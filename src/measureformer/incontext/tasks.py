@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from measureformer.errors import OptionError
-from measureformer.incontext._shifted import shifted as shifted
+from measureformer.incontext.shifted import shifted as shifted
 from measureformer.incontext.task import AbstractTask as AbstractTask
 from measureformer.incontext.task import Curriculum as Curriculum
 from measureformer.incontext.task import Dynamics as Dynamics

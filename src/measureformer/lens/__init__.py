@@ -1,10 +1,9 @@
 """The lens: real pretrained transformers from disk, as maps between measures. No torch, no network, no pickle."""
 
+from typing import TYPE_CHECKING
+
+from measureformer.errors import suggest_names as _suggest_names
 from measureformer.lens import architectures as architectures
-from measureformer.lens._diagnose import Diagnosis as Diagnosis
-from measureformer.lens._diagnose import diagnose as diagnose
-from measureformer.lens._sweep import Exponent as Exponent
-from measureformer.lens._sweep import Sweep as Sweep
 from measureformer.lens.architectures import Architecture as Architecture
 from measureformer.lens.architectures import Table as Table
 from measureformer.lens.architectures import register as register
@@ -12,9 +11,16 @@ from measureformer.lens.checkpoint import Checkpoint as Checkpoint
 from measureformer.lens.columns import COLUMNS as COLUMNS
 from measureformer.lens.columns import Column as Column
 from measureformer.lens.columns import Look as Look
+from measureformer.lens.diagnose import Diagnosis as Diagnosis
+from measureformer.lens.diagnose import diagnose as diagnose
 from measureformer.lens.model import Model as Model
 from measureformer.lens.model import load as load
 from measureformer.lens.model import untrained as untrained
+from measureformer.lens.sweep import Exponent as Exponent
+from measureformer.lens.sweep import Sweep as Sweep
 from measureformer.lens.trace import HeadTrace as HeadTrace
 from measureformer.lens.trace import Step as Step
 from measureformer.lens.trace import Trace as Trace
+
+if not TYPE_CHECKING:
+    __getattr__ = _suggest_names(__name__)

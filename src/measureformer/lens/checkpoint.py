@@ -17,8 +17,8 @@ from typing import Any, cast
 import numpy as np
 
 from measureformer.errors import CheckpointError
-from measureformer.lens._gguf import Packed, open_gguf
-from measureformer.lens._safetensors import damaged, open_safetensors
+from measureformer.lens.gguf import Packed, open_gguf
+from measureformer.lens.safetensors import damaged, open_safetensors
 
 INDEX = "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".cpkt", ".pkl")

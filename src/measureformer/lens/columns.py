@@ -19,14 +19,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.attention import Coverage, coverage
-from measureformer.flows import clusters
-from measureformer.lens._laws import cosine
-from measureformer.lens._separation import separation
+from measureformer.clustering import clusters
 from measureformer.lens.architectures.base import Heads
+from measureformer.lens.laws import cosine
+from measureformer.lens.separation import separation
 from measureformer.lens.trace import Step
 from measureformer.maps import Causal
 from measureformer.measures import Discrete, Prefixes
-from measureformer.memory._heads import LIMITS
+from measureformer.memory.heads import LIMITS
 from measureformer.numerics.arrays import at_once, cast, common_dtype, on_device
 from measureformer.regularity import local_lipschitz
 from measureformer.transport import wasserstein

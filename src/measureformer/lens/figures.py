@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.lens._diagnose import Diagnosis
-from measureformer.result import Figure, Scale, Series
+from measureformer.figures.figure import Figure, Scale, Series
+from measureformer.lens.diagnose import Diagnosis
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,8 @@
 """In-context maps: layers as functions of a measure and a point, and their composition."""
 
+from typing import TYPE_CHECKING
+
+from measureformer.errors import suggest_names as _suggest_names
 from measureformer.maps.affine import AffineAttention as AffineAttention
 from measureformer.maps.affine import RotaryAttention as RotaryAttention
 from measureformer.maps.attention import Attention as Attention
@@ -26,3 +29,6 @@ from measureformer.maps.variants import L2Attention as L2Attention
 from measureformer.maps.variants import LinearAttention as LinearAttention
 from measureformer.maps.variants import UnnormalizedAttention as UnnormalizedAttention
 from measureformer.maps.variation import first_variation as first_variation
+
+if not TYPE_CHECKING:
+    __getattr__ = _suggest_names(__name__)

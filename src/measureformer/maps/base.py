@@ -17,7 +17,6 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.distributed import collective
 from measureformer.errors import (
     DimensionMismatchError,
     DtypeError,
@@ -43,7 +42,8 @@ from measureformer.numerics.arrays import (
     on_device,
 )
 from measureformer.numerics.buckets import bucket, pad_rows
-from measureformer.numerics.mesh import TOKENS, gathered, mesh_of, over
+from measureformer.parallel.mesh import TOKENS, gathered, mesh_of, over
+from measureformer.parallel.workers import collective
 
 if TYPE_CHECKING:
     from measureformer.maps.compose import Compose, Scaled, Sum

@@ -1,5 +1,8 @@
 """Measures: what a prompt is. Points with weights, Gaussians, mixtures, and points in space and time."""
 
+from typing import TYPE_CHECKING
+
+from measureformer.errors import suggest_names as _suggest_names
 from measureformer.measures.atomic import AbstractAtomic as AbstractAtomic
 from measureformer.measures.base import AbstractMeasure as AbstractMeasure
 from measureformer.measures.discrete import Discrete as Discrete
@@ -14,3 +17,6 @@ from measureformer.measures.sharding import gather as gather
 from measureformer.measures.sharding import shard as shard
 from measureformer.measures.spacetime import Prefixes as Prefixes
 from measureformer.measures.spacetime import SpaceTime as SpaceTime
+
+if not TYPE_CHECKING:
+    __getattr__ = _suggest_names(__name__)

@@ -8,12 +8,12 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from measureformer.distributed import collective
 from measureformer.errors import DtypeError, MeshError, OptionError
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import is_spread, is_traced, on_device
 from measureformer.numerics.buckets import bucket
-from measureformer.numerics.mesh import TOKENS, checked_mesh, gathered, over, placed, shard_rows
+from measureformer.parallel.mesh import TOKENS, checked_mesh, gathered, over, placed, shard_rows
+from measureformer.parallel.workers import collective
 
 Measure = TypeVar("Measure", bound=AbstractAtomic)
 

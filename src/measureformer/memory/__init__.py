@@ -1,22 +1,22 @@
 """Associative memories: classical, dense and modern, whose update is attention."""
 
-from measureformer.memory._binary import BinaryCertificate as BinaryCertificate
-from measureformer.memory._capacity import BasinCurve as BasinCurve
-from measureformer.memory._capacity import CapacityCurve as CapacityCurve
-from measureformer.memory._capacity import basin_curve as basin_curve
-from measureformer.memory._capacity import capacity as capacity
-from measureformer.memory._fit import RetrievalFit as RetrievalFit
-from measureformer.memory._fit import fit_retrieval as fit_retrieval
-from measureformer.memory._heads import HeadClasses as HeadClasses
-from measureformer.memory._heads import head_class as head_class
-from measureformer.memory._recall import Recall as Recall
-from measureformer.memory._recall import draw_recall as draw_recall
-from measureformer.memory._recall import recall as recall
+from typing import TYPE_CHECKING
+
+from measureformer.errors import suggest_names as _suggest_names
 from measureformer.memory.base import AbstractMemory as AbstractMemory
 from measureformer.memory.base import Retrieval as Retrieval
 from measureformer.memory.base import Trace as Trace
+from measureformer.memory.bits import BinaryCertificate as BinaryCertificate
+from measureformer.memory.capacity import BasinCurve as BasinCurve
+from measureformer.memory.capacity import CapacityCurve as CapacityCurve
+from measureformer.memory.capacity import basin_curve as basin_curve
+from measureformer.memory.capacity import capacity as capacity
 from measureformer.memory.classical import Classical as Classical
 from measureformer.memory.dense import Dense as Dense
+from measureformer.memory.fit import RetrievalFit as RetrievalFit
+from measureformer.memory.fit import fit_retrieval as fit_retrieval
+from measureformer.memory.heads import HeadClasses as HeadClasses
+from measureformer.memory.heads import head_class as head_class
 from measureformer.memory.images import Images as Images
 from measureformer.memory.images import binary as binary
 from measureformer.memory.images import digits as digits
@@ -32,6 +32,9 @@ from measureformer.memory.modern import Modern as Modern
 from measureformer.memory.modern import ModernCertificate as ModernCertificate
 from measureformer.memory.modern import as_attention as as_attention
 from measureformer.memory.modern import as_memory as as_memory
+from measureformer.memory.recall import Recall as Recall
+from measureformer.memory.recall import draw_recall as draw_recall
+from measureformer.memory.recall import recall as recall
 from measureformer.memory.theorems import SphereCapacity as SphereCapacity
 from measureformer.memory.theorems import amit85_capacity as amit85_capacity
 from measureformer.memory.theorems import basin as basin
@@ -45,3 +48,6 @@ from measureformer.memory.theorems import ramsauer20_capacity as ramsauer20_capa
 from measureformer.memory.theorems import ramsauer20_contraction as ramsauer20_contraction
 from measureformer.memory.theorems import ramsauer20_one_step as ramsauer20_one_step
 from measureformer.memory.theorems import ramsauer20_separation as ramsauer20_separation
+
+if not TYPE_CHECKING:
+    __getattr__ = _suggest_names(__name__)

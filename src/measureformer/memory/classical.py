@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int8
 
 from measureformer.errors import DtypeError, OptionError, ShapeError
-from measureformer.memory._binary import (
+from measureformer.memory.base import Walk, iterate
+from measureformer.memory.bits import (
     AbstractBinaryMemory,
     BinaryCertificate,
     Mode,
@@ -21,7 +22,6 @@ from measureformer.memory._binary import (
     binary_states,
     changed_bits,
 )
-from measureformer.memory.base import Walk, iterate
 from measureformer.numerics.arrays import default_float, finite, floats, host
 
 Rule = Literal["hebb", "pseudo-inverse"]

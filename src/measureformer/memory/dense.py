@@ -14,7 +14,8 @@ from jaxtyping import Array, Int8
 
 from measureformer.attention import attend
 from measureformer.errors import DtypeError, OptionError
-from measureformer.memory._binary import (
+from measureformer.memory.base import Walk, iterate
+from measureformer.memory.bits import (
     AbstractBinaryMemory,
     BinaryCertificate,
     Mode,
@@ -23,7 +24,6 @@ from measureformer.memory._binary import (
     binary_states,
     changed_bits,
 )
-from measureformer.memory.base import Walk, iterate
 from measureformer.memory.interactions import AbstractInteraction, Exponential, Polynomial, fields
 from measureformer.numerics.arrays import default_float
 from measureformer.numerics.buckets import bucket, pad_rows

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from measureformer.errors import DtypeError, ImageError, OptionError, ShapeError
 from measureformer.numerics.arrays import finite, floats, host
 from measureformer.numerics.random import generator
-from measureformer.progress import bar
+from measureformer.parallel.progress import bar
 
 MOST_PIXELS = 1 << 24
 """Pixels of one picture: 4096 × 4096."""

@@ -15,8 +15,8 @@ from measureformer.errors import DtypeError, OptionError, PatternError
 from measureformer.maps import Attention
 from measureformer.measures import AbstractMeasure, Discrete
 from measureformer.memory import theorems
-from measureformer.memory._search import best_key
 from measureformer.memory.base import AbstractMemory, Retrieval, Walk, cut_walk, iterate, room, rows_of, trace_of
+from measureformer.memory.search import best_key
 from measureformer.numerics.arrays import (
     at_once,
     cast,

@@ -20,9 +20,9 @@ from measureformer.maps import AbstractInContextMap
 from measureformer.measures import AbstractMeasure, Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.numerics.arrays import is_traced, on_device
-from measureformer.transport._wasserstein import optimal_plan
 from measureformer.transport.plan import Atoms as Pair
 from measureformer.transport.plan import lengths
+from measureformer.transport.wasserstein import optimal_plan
 
 KEPT = 4096
 """Images that are remembered."""

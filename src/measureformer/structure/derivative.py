@@ -23,8 +23,8 @@ from measureformer.errors import DerivativeError, OptionError, ShapeError
 from measureformer.maps import first_variation
 from measureformer.maps.base import queries_of
 from measureformer.numerics.arrays import finite, floats
-from measureformer.structure._recover import on_support
 from measureformer.structure.black_box import Atoms, BlackBox, atoms_of
+from measureformer.structure.recover import on_support
 
 Psi = Callable[[Any], Any]
 FIRST, SHRINK, TRIES = 1e-4, 8.0, 14

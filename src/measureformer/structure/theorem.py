@@ -10,13 +10,14 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
+from measureformer.atlas.references import cite
+from measureformer.atlas.result import Check, Outcome, Result
 from measureformer.errors import SupportError
 from measureformer.measures import AbstractDomain, Discrete
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.random import generator
-from measureformer.refs import cite
-from measureformer.result import Check, Outcome, Result
-from measureformer.structure._continuity import (
+from measureformer.structure.black_box import Atoms, BlackBox, w1
+from measureformer.structure.continuity import (
     Continuity,
     JumpWitness,
     Verdict,
@@ -24,10 +25,9 @@ from measureformer.structure._continuity import (
     image_size,
     measure_search,
 )
-from measureformer.structure._obstruction import LARGEST, obstruction
-from measureformer.structure._recover import Recovered, recover
-from measureformer.structure.black_box import Atoms, BlackBox, w1
+from measureformer.structure.obstruction import LARGEST, obstruction
 from measureformer.structure.probes import admitted, random_measure, require_domain
+from measureformer.structure.recover import Recovered, recover
 from measureformer.structure.support import SupportReport, SupportWitness, searched
 
 HELD_OUT = 6

@@ -15,9 +15,9 @@ from measureformer.measures.atomic import concrete
 from measureformer.measures.discrete import checked_points
 from measureformer.numerics.arrays import floats, on_device, positive_int
 from measureformer.numerics.random import generator
-from measureformer.structure._recover import recover
 from measureformer.structure.black_box import atoms_of
 from measureformer.structure.probes import require_domain
+from measureformer.structure.recover import recover
 
 LONGEST = 4096
 Law = Literal["order", "repetition", "separated"]

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from measureformer.errors import MeasureformerError, OptionError
-from measureformer.files import write_atomically
 from measureformer.incontext.blocks import EPS, Architecture, Blocks
 from measureformer.incontext.language import LanguageModel
 from measureformer.numerics.arrays import on_device
+from measureformer.storage.files import write_atomically
+from measureformer.storage.folder import DO, damaged, read_json, read_tensors
 from measureformer.text.tokens import Tokenizer, from_json
-from measureformer.training.folder import DO, damaged, read_json, read_tensors
 
 _BLOCK = {
     "qkv": "attn.c_attn.weight",

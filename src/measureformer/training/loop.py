@@ -24,9 +24,9 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array
 
 from measureformer.numerics.arrays import common_dtype
-from measureformer.progress import bar
+from measureformer.parallel.progress import bar
+from measureformer.storage.folder import Folder
 from measureformer.training.devices import PARTS, everywhere, here, shared_over
-from measureformer.training.folder import Folder
 
 RUNNING, LOSS_REACHED, GRADIENT_VANISHED, NOT_FINITE = range(4)
 STOPPED = {LOSS_REACHED: "loss", GRADIENT_VANISHED: "gradient", RUNNING: "steps"}

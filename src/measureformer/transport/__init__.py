@@ -1,13 +1,19 @@
 """Transport: distances between measures, the couplings behind them, and bounds where exact answers are out of reach."""
 
-from measureformer.transport._coupling import Coupling as Coupling
-from measureformer.transport._coupling import coupling as coupling
-from measureformer.transport._sinkhorn import Entropic as Entropic
-from measureformer.transport._sinkhorn import sinkhorn as sinkhorn
-from measureformer.transport._wasserstein import transport_cost as transport_cost
-from measureformer.transport._wasserstein import wasserstein as wasserstein
+from typing import TYPE_CHECKING
+
+from measureformer.errors import suggest_names as _suggest_names
 from measureformer.transport.bracket import Bracket as Bracket
 from measureformer.transport.bracket import wasserstein_bracket as wasserstein_bracket
 from measureformer.transport.conditional import conditional_wasserstein as conditional_wasserstein
+from measureformer.transport.coupling import Coupling as Coupling
+from measureformer.transport.coupling import coupling as coupling
 from measureformer.transport.positive import positive_wasserstein as positive_wasserstein
+from measureformer.transport.sinkhorn import Entropic as Entropic
+from measureformer.transport.sinkhorn import sinkhorn as sinkhorn
 from measureformer.transport.sliced import sliced_wasserstein as sliced_wasserstein
+from measureformer.transport.wasserstein import transport_cost as transport_cost
+from measureformer.transport.wasserstein import wasserstein as wasserstein
+
+if not TYPE_CHECKING:
+    __getattr__ = _suggest_names(__name__)

@@ -19,12 +19,12 @@ from measureformer.errors import NoClosedFormError, OptionError
 from measureformer.measures import AbstractAtomic, AbstractMeasure, Gaussian
 from measureformer.measures.atomic import concrete
 from measureformer.numerics.arrays import on_device
-from measureformer.transport._wasserstein import atoms_of, compared, exponent
 from measureformer.transport.bures import bures_cost
 from measureformer.transport.cells import c_transform, cells
 from measureformer.transport.exact import network_simplex, pairwise, vertex
 from measureformer.transport.line import line_plan, staircase
 from measureformer.transport.plan import Atoms, Plan, lengths, plan_cost
+from measureformer.transport.wasserstein import atoms_of, compared, exponent
 
 SMALL = 1_000_000
 """Pairs of atoms up to which the exact solver is quick, and gives both bounds."""

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 from measureformer.errors import DtypeError, MassError, OptionError
 from measureformer.measures import SpaceTime
 from measureformer.numerics.arrays import host, namespace
-from measureformer.transport._wasserstein import as_result, atoms_of, compared, exponent, optimal_plan
 from measureformer.transport.exact import on_host
 from measureformer.transport.plan import Atoms, Plan, largest_move, lengths, plan_cost, root
+from measureformer.transport.wasserstein import as_result, atoms_of, compared, exponent, optimal_plan
 
 
 def conditional_wasserstein(mu: SpaceTime, nu: SpaceTime, p: Any = 2) -> Float[Array, ""]:

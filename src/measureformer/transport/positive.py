@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import host, namespace
-from measureformer.transport._wasserstein import as_result, compared, wasserstein
+from measureformer.transport.wasserstein import as_result, compared, wasserstein
 
 
 def positive_wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 1) -> Float[Array, ""]:

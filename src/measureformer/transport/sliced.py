@@ -13,9 +13,9 @@ from measureformer.errors import NoClosedFormError, OptionError
 from measureformer.measures import AbstractAtomic, AbstractMeasure
 from measureformer.numerics.arrays import host, is_traced, namespace, positive_int
 from measureformer.numerics.random import normal
-from measureformer.transport._wasserstein import as_result, atoms_of, compared, exponent
 from measureformer.transport.line import line_plan
 from measureformer.transport.plan import Atoms, plan_cost, root
+from measureformer.transport.wasserstein import as_result, atoms_of, compared, exponent
 
 
 def sliced_wasserstein(

@@ -13,7 +13,7 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import AbstractGaussianLike, AbstractMeasure
 from measureformer.measures.atomic import concrete
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, scalar
-from measureformer.universality._factors import Factors
+from measureformer.universality.factors import Factors
 
 
 class AbstractExpression(AbstractInContextMap):

@@ -213,7 +213,7 @@ class Compiled(AbstractInContextMap):
 
     def save(self, path: Any) -> None:
         """Write all weights to a safetensors file, in the layout of a plain torch module; see `load`."""
-        from measureformer.universality._export import write
+        from measureformer.universality.export import write
 
         write(self, path)
 

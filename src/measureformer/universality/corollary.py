@@ -16,10 +16,10 @@ from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.random import generator, two_keys
 from measureformer.structure import recover
 from measureformer.transport import wasserstein
-from measureformer.universality._contexts import drawn
-from measureformer.universality._fit import Fit, fit
-from measureformer.universality._search import Search
 from measureformer.universality.compiled import Compiled
+from measureformer.universality.contexts import drawn
+from measureformer.universality.fit import Fit, fit
+from measureformer.universality.search import Search
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from jaxtyping import Array
 
 from measureformer.errors import OptionError
 from measureformer.measures.domain import AbstractDomain
-from measureformer.universality._contexts import answers, drawn
-from measureformer.universality._fit import Fit, fit
-from measureformer.universality._search import Search
+from measureformer.universality.contexts import answers, drawn
+from measureformer.universality.fit import Fit, fit
+from measureformer.universality.search import Search
 from measureformer.universality.targets import Functional
 
 

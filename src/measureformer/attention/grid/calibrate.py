@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from measureformer.attention.blocks import Keys, Queries
-from measureformer.attention.grid._grid import on_grid
 from measureformer.attention.grid.costs import Costs, cache_file, keep, stored
+from measureformer.attention.grid.grid import on_grid
 from measureformer.attention.grid.planner import plan_of_shape
 from measureformer.attention.streaming import stream
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from measureformer.errors import OutputError
-from measureformer.files import write_atomically
+from measureformer.storage.files import write_atomically
 
 
 @dataclass(frozen=True)

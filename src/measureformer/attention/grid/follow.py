@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.attention.grid._grid import Grid, grid_attention, relative_tolerance
+from measureformer.attention.grid.grid import Grid, grid_attention, relative_tolerance
 from measureformer.attention.grid.plan import Plan
 from measureformer.attention.grid.planner import make_plan
 

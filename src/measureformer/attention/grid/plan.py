@@ -11,16 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from measureformer.attention.grid.causal import Prefix, on_prefix
 from measureformer.attention.grid.certificate import Scales, argument, log_dropped
-from measureformer.attention.grid.sums import (
-    Direct,
-    Group,
-    Points,
-    inside,
-    interpolate,
-    multiply,
-    one_by_one,
-    spread,
-)
+from measureformer.attention.grid.sums import Direct, Group, Points, inside, interpolate, multiply, one_by_one, spread
 from measureformer.numerics.arrays import floats, host, namespace
 from measureformer.numerics.buckets import bucket
 

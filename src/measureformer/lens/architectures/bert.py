@@ -21,15 +21,7 @@ from measureformer.lens.architectures.base import (
     text_measure,
 )
 from measureformer.lens.checkpoint import Checkpoint
-from measureformer.maps import (
-    MLP,
-    AbstractInContextMap,
-    AffineAttention,
-    LayerNorm,
-    Linear,
-    Positional,
-    PositionTable,
-)
+from measureformer.maps import MLP, AbstractInContextMap, AffineAttention, LayerNorm, Linear, Positional, PositionTable
 
 
 @dataclass(frozen=True)

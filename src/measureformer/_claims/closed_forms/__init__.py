@@ -1,1 +1,0 @@
-"""Closed forms: attention on Gaussians and mixtures, without a single token."""

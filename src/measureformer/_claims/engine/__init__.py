@@ -1,1 +1,0 @@
-"""The engine: exact attention on arrays, streamed and sharded."""

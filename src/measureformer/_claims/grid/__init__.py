@@ -1,1 +1,0 @@
-"""Low dimension: attention on a grid, in linear time and with a certificate."""

@@ -1,1 +1,0 @@
-"""Smoothness: how much attention stretches distances between measures."""

@@ -1,0 +1,1 @@
+"""Claims: a folder for each chapter and a file for each claim."""

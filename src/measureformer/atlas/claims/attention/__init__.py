@@ -1,0 +1,1 @@
+"""Attention: exact answers on arrays, streamed, sharded, and on a grid."""

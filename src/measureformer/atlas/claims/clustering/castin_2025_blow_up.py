@@ -1,0 +1,97 @@
+"""With V = I the covariance is known for all times, and so is the time at which it explodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.result import Check, Outcome
+from measureformer.figures.figure import Figure, Series
+from measureformer.flows import castin25_blow_up, castin25_covariance, gaussian_flow
+from measureformer.maps import Attention
+from measureformer.measures import Gaussian
+
+DIM = 3
+
+
+@dataclass(frozen=True)
+class Config:
+    trials: int = 2
+
+
+def _draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """A with an eigenvalue of A + Aᵀ that is positive, and a covariance."""
+    A, root = rng.normal(size=(2, DIM, DIM)) / np.sqrt(DIM)
+    return A + 0.5 * np.eye(DIM), root @ root.T + 0.2 * np.eye(DIM)
+
+
+def _head(A: np.ndarray) -> Attention:
+    return Attention.head(A, np.eye(DIM), np.eye(DIM))
+
+
+def _outcome(key: Any, config: Config, *, factor: float, figure: Figure | None = None) -> Outcome:
+    """The formulas with S = factor · (A + Aᵀ): the truth for 1."""
+    rng = generator(key)
+    times, covs = [0.0], [0.0]
+    for _ in range(config.trials):
+        A, cov = _draw(rng)
+        end = castin25_blow_up(A, cov)
+        if end is None:
+            continue
+        flow = gaussian_flow(_head(A), Gaussian(np.ones(DIM), cov), [0, 0.9 * end, 2 * end])
+        found = np.inf if flow.blow_up is None else flow.blow_up
+        times.append(abs(found * factor / end - 1))
+        at = castin25_covariance(factor * A, cov, 0.9 * end)
+        covs.append(float(np.abs(np.asarray(flow.covs[1]) - at).max() / np.abs(at).max()))
+    checks = (
+        Check("explosions, share of the trials", (len(times) - 1) / config.trials, low=0.5),
+        Check("relative error of the time", max(times), high=1e-7),
+        Check("relative error of the covariance at 0.9 of it", max(covs), high=1e-6),
+    )
+    return Outcome(checks, figure)
+
+
+def _run(key: Any, config: Config) -> Outcome:
+    A, cov = _draw(generator(key))
+    end = castin25_blow_up(A, cov) or 1.0
+    shares = np.linspace(0, 0.99, 40)
+    flow = gaussian_flow(_head(A), Gaussian(np.ones(DIM), cov), end * np.append(shares, 2))
+    exact = [float(np.trace(castin25_covariance(A, cov, s * end))) for s in shares]
+    x = tuple(shares.tolist())
+    figure = Figure(
+        "A covariance explodes",
+        "depth over the predicted time",
+        "trace of the covariance",
+        (
+            Series("trace of (Σ₀⁻¹ − tS)⁻¹", x, tuple(exact), "line"),
+            Series("integrated", x[::3], tuple(float(np.trace(c)) for c in np.asarray(flow.covs)[::3]), "points"),
+        ),
+        yscale="log",
+        caption=f"d = {DIM}, random A and Σ₀, V = I. Found at {flow.blow_up:.9g}, predicted {end:.9g}.",
+    )
+    return _outcome(key, config, factor=1.0, figure=figure)
+
+
+def _control(key: Any, config: Config) -> Outcome:
+    return _outcome(key, config, factor=0.5)
+
+
+claim = Claim(
+    name="castin-2025-blow-up",
+    title="When a Gaussian explodes",
+    statement=(
+        "For V = I, every A and every Σ₀, with S = A + Aᵀ: Σ(t) = (Σ₀⁻¹ − tS)⁻¹, until the time 1/λ_max(Σ₀^½ S Σ₀^½) "
+        "if that is positive, and for ever otherwise."
+    ),
+    hypotheses=("V = I, one softmax head", "Σ₀ nonsingular"),
+    reference="castin2025",
+    run=_run,
+    control=_control,
+    control_statement="The same formulas with S = (A + Aᵀ)/2.",
+    quick=Config(),
+    full=Config(trials=60),
+)

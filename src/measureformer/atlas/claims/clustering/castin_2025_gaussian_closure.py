@@ -1,0 +1,109 @@
+"""A Gaussian stays Gaussian along the flow of attention; particles agree with the equations for mean and covariance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.maps_quadrature import gauss_hermite
+from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.result import Check, Outcome
+from measureformer.figures.figure import Figure, Series
+from measureformer.flows import gaussian_flow
+from measureformer.maps import Attention, Residual
+from measureformer.measures import Gaussian
+from measureformer.numerics.arrays import on_device
+
+DIM = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    nodes: int = 16
+    layers: int = 12
+    time: float = 0.3
+
+
+def _data(key: Any) -> tuple[np.ndarray, ...]:
+    """Q, K, V with KᵀQ = 1.2 times a rotation, far from symmetric; a mean of norm 1 and a covariance."""
+    rng = generator(key)
+    angle = rng.uniform(0.8, 1.2)
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    V, root = rng.normal(size=(2, DIM, DIM))
+    mean = rng.normal(size=DIM)
+    root *= 0.5 / np.linalg.norm(root)
+    V = np.eye(DIM) + 0.5 * V / np.linalg.norm(V)
+    return 1.2 * turn, np.eye(DIM), V, mean / np.linalg.norm(mean), root @ root.T + 0.3 * np.eye(DIM)
+
+
+def _cloud(key: Any, config: Config, layers: int) -> np.ndarray:
+    """Means and covariances (t, d + d²) of weighted particles, the nodes of a quadrature, by Heun's method in depth."""
+    Q, K, V, mean, cov = _data(key)
+    G, step, mu = Attention.head(Q, K, V), config.time / layers, gauss_hermite(Gaussian(mean, cov), config.nodes)
+    path = [mu]
+    for _ in range(layers):
+        ahead = Residual(G, step).push(mu)
+        again = np.asarray(Residual(G, step).push(ahead).points)
+        mu = mu.with_points(on_device(0.5 * (np.asarray(mu.points) + again)))
+        path.append(mu)
+    return np.stack([np.append(nu.mean(), nu.covariance()) for nu in path])
+
+
+def _moments(key: Any, config: Config, *, transposed: bool) -> np.ndarray:
+    Q, K, V, mean, cov = _data(key)
+    G = Attention.head(K, Q, V) if transposed else Attention.head(Q, K, V)
+    flow = gaussian_flow(G, Gaussian(mean, cov), np.linspace(0, config.time, config.layers + 1))
+    covs = np.asarray(flow.covs).reshape(len(flow.covs), -1)
+    return np.concatenate([np.asarray(flow.means), covs], axis=1)
+
+
+def _outcome(key: Any, config: Config, *, transposed: bool, figure: Figure | None = None) -> Outcome:
+    truth = _moments(key, config, transposed=transposed)[-1]
+    few, many = (np.abs(_cloud(key, config, n)[-1] - truth) for n in (config.layers // 2, config.layers))
+    scale = np.abs(truth[:DIM]).max(), np.abs(truth[DIM:]).max()
+    checks = (
+        Check("relative gap of the mean", float(many[:DIM].max() / scale[0]), high=2e-3),
+        Check("relative gap of the covariance", float(many[DIM:].max() / scale[1]), high=2e-3),
+        Check("largest gap with half as many layers over that", float(few.max() / many.max()), 3.0, 5.0),
+    )
+    return Outcome(checks, figure)
+
+
+def _run(key: Any, config: Config) -> Outcome:
+    cloud = _cloud(key, config, config.layers)
+    right, wrong = (_moments(key, config, transposed=transposed) for transposed in (False, True))
+    times = tuple(np.linspace(0, config.time, config.layers + 1).tolist())
+    series: list[Series] = []
+    for name, column in (("mean, coordinate 1", 0), ("covariance, entry (1,1)", DIM)):
+        series += [
+            Series(f"{name}: equation", times, tuple(right[:, column].tolist()), "line"),
+            Series(f"{name}: particles", times, tuple(cloud[:, column].tolist()), "points"),
+            Series(f"{name}: control, QᵀK", times, tuple(wrong[:, column].tolist()), "dashed"),
+        ]
+    caption = f"{config.nodes}² weighted particles in dimension {DIM}; KᵀQ is 1.2 times a rotation, V ≠ I."
+    figure = Figure("Particles and the equations", "depth t", "moments", tuple(series), caption=caption)
+    return _outcome(key, config, transposed=False, figure=figure)
+
+
+def _control(key: Any, config: Config) -> Outcome:
+    return _outcome(key, config, transposed=True)
+
+
+claim = Claim(
+    name="castin-2025-gaussian-closure",
+    title="Gaussians stay Gaussian",
+    statement=(
+        "For every Q, K, V and A = KᵀQ, the flow of softmax attention that starts at N(m, Σ) is N(m(t), Σ(t)) with "
+        "m' = V(I + ΣA)m and Σ' = VΣAΣ + ΣAᵀΣVᵀ, until it blows up."
+    ),
+    hypotheses=("one softmax head without mask", "the same Q, K, V at every depth"),
+    reference="castin2025",
+    run=_run,
+    control=_control,
+    control_statement="The same equations with QᵀK in place of KᵀQ, for V ≠ I and m ≠ 0.",
+    quick=Config(),
+    full=Config(nodes=30, layers=40),
+)

@@ -1,0 +1,96 @@
+"""A value matrix with one dominant eigenvalue: rescaled tokens settle on at most three parallel hyperplanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.result import Check, Outcome
+from measureformer.clustering import clusters, rescaled_flow
+from measureformer.figures.figure import Figure, Series
+from measureformer.maps import Attention
+
+DIM = 2
+NEAR = 1e-2
+"""Coordinates closer than this, relative to their extent, are one."""
+
+
+@dataclass(frozen=True)
+class Config:
+    n: int = 20
+    trials: int = 3
+    growth: float = 10.0
+    """The last time in units of the inverse of the first eigenvalue. Tokens settle like e^{−t}, while a token between
+    two keys makes the equation stiff like e^{2t}: at 14, explicit steps get too small."""
+
+
+def _coordinates(key: Any, config: Config, *, sign: float) -> list[np.ndarray]:
+    """First coordinates (t, n) of rescaled tokens for random V with eigenvalues λ₁ = 1 > |λ₂|, in any basis."""
+    rng, paths = generator(key), list[np.ndarray]()
+    for _ in range(config.trials):
+        basis = np.eye(DIM) + 0.4 * rng.normal(size=(DIM, DIM)) / np.sqrt(DIM)
+        values = np.array([1.0, *rng.uniform(-0.5, 0.5, size=DIM - 1)])
+        inverse = np.linalg.inv(basis)
+        V = (basis * values) @ inverse
+        times = np.array([0.0, 0.25, 0.5, 0.75, 1.0]) * config.growth / values[0]
+        G = Attention.head(np.eye(DIM), sign * np.eye(DIM), V)
+        points = np.asarray(rescaled_flow(G, rng.normal(size=(config.n, DIM)), times).points)
+        # φ₁*, the row that belongs to the first eigenvalue
+        paths.append(points @ (inverse[0] / np.linalg.norm(inverse[0])))
+    return paths
+
+
+def _outcome(paths: list[np.ndarray], figure: Figure | None = None) -> Outcome:
+    counts, extents = [0], [np.inf]
+    for path in paths:
+        extent = float(np.ptp(path[-1]))
+        extents.append(extent / float(np.ptp(path[0])))
+        counts.append(clusters(path[-1][:, None], NEAR * max(extent, 1e-300)).count)
+    checks = (
+        Check("largest number of hyperplanes", float(max(counts)), high=3.0),
+        # one point would be one hyperplane, and say nothing
+        Check("least extent of the limit over that of the start", min(extents), low=10 * NEAR),
+    )
+    return Outcome(checks, figure)
+
+
+def _run(key: Any, config: Config) -> Outcome:
+    paths = _coordinates(key, config, sign=1.0)
+    x = tuple(float(i) for i in range(config.n))
+    order = np.argsort(paths[0][0])
+    figure = Figure(
+        "Tokens settle on parallel hyperplanes",
+        "token, ordered by its start",
+        "coordinate φ₁*(z)",
+        tuple(
+            Series(label, x, tuple(paths[0][i][order].tolist()), "points")
+            for i, label in ((0, "start"), (len(paths[0]) - 1, "end"))
+        ),
+        caption=f"{config.n} tokens in dimension {DIM}, Q = K = I, V with one dominant eigenvalue; z = e^{{−tV}}x.",
+    )
+    return _outcome(paths, figure)
+
+
+def _control(key: Any, config: Config) -> Outcome:
+    return _outcome(_coordinates(key, config, sign=-1.0))
+
+
+claim = Claim(
+    name="geshkovski-2023b-hyperplanes",
+    title="At most three hyperplanes",
+    statement=(
+        "For every V whose eigenvalue λ₁ of largest modulus is simple, real and positive, with ⟨Qφ₁, Kφ₁⟩ > 0 for its "
+        "eigenvector: the coordinates φ₁*(z_i) of the rescaled tokens z = e^{−tV}x converge, to at most three limits."
+    ),
+    hypotheses=("one softmax head", "λ₁ simple, positive, of strictly largest modulus", "⟨Qφ₁, Kφ₁⟩ > 0"),
+    reference="geshkovski2023b",
+    run=_run,
+    control=_control,
+    control_statement="K = −Q, so that ⟨Qφ₁, Kφ₁⟩ < 0.",
+    quick=Config(),
+    full=Config(n=60, trials=40),
+)

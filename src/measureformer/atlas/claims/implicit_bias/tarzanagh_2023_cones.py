@@ -1,0 +1,102 @@
+"""Which tokens are selected depends on the start: around locally optimal choices there are cones that keep descent."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.result import Check, Outcome
+from measureformer.figures.figure import Figure, Series
+from measureformer.implicit_bias import Problem, descend_all, generate, misalignment
+
+
+@dataclass(frozen=True)
+class Config:
+    problems: int = 10
+    starts: int = 16
+    steps: int = 1000
+    margin: float = 8.0
+    """Of the start, which is W_mm times this, turned."""
+    turned: float = 0.002
+    """1 − cos of the start and W_mm, about."""
+
+
+def _choices(key: Any, config: Config, *, local: bool) -> tuple[list[tuple[Problem, np.ndarray]], float]:
+    """Choices other than the optimal tokens, and the share of descents that end at a locally optimal choice.
+
+    Those at which descent from a random start ends, and which are locally optimal; or random ones that are not.
+    """
+    first, second = jax.random.split(key)
+    rng = generator(second)
+    problems = generate("random", first, count=config.problems)
+    runs = descend_all(problems, "ngd", config.steps, second)
+    ends = [(run.problem, run.selected[-1]) for run in runs]
+    good = [problem.is_locally_optimal(a) for problem, a in ends]
+    found = [(p, a) for (p, a), fine in zip(ends, good, strict=True) if fine and (a != p.optimal()).any()]
+    if not local:
+        guesses = [(p, rng.integers(p.X.shape[1], size=p.X.shape[0])) for p in problems]
+        found = [(p, a) for p, a in guesses if p.svm(a).feasible and not p.is_locally_optimal(a)]
+    return list(itertools.islice(itertools.cycle(found), config.starts)), float(np.mean(good))
+
+
+def _outcome(key: Any, config: Config, *, local: bool) -> Outcome:
+    chosen, share = _choices(key, config, local=local)
+    rng = generator(key)
+    limits = [problem.svm(a) for problem, a in chosen]
+    starts = []
+    for svm in limits:
+        noise = rng.normal(size=svm.W.shape)
+        size = np.sqrt(2 * config.turned) * np.linalg.norm(svm.W) / np.linalg.norm(noise)
+        starts.append(config.margin * (svm.W + size * noise))
+    runs = descend_all([problem for problem, _ in chosen], "ngd", config.steps, starts=starts)
+    stays = np.array([(run.selected[-1] == a).all() for run, (_, a) in zip(runs, chosen, strict=True)])
+    away = [misalignment(run.W[-1], svm.W) for run, svm in zip(runs, limits, strict=True)]
+    checks = (
+        Check("share of descents from random starts that end at a locally optimal choice", share, low=0.75),
+        Check("share of the starts in a cone that stay with its tokens", float(stays.mean()), low=0.9),
+        Check("1 − cos of W and the SVM of the cone at the end, median", float(np.median(away)), high=0.02),
+    )
+    if not local:
+        return Outcome(checks)
+    curves = [
+        Series(f"cone {i + 1}", tuple(map(float, run.steps + 1)), tuple(misalignment(W, svm.W) for W in run.W))
+        for i, (run, svm) in enumerate(zip(runs[:5], limits[:5], strict=True))
+    ]
+    figure = Figure(
+        "Cones around locally optimal tokens",
+        "step + 1",
+        "1 − cos(W, W_mm of the cone)",
+        tuple(curves),
+        xscale="log",
+        yscale="log",
+        caption="Starts near the SVM of tokens that are locally, not globally, optimal; normalised gradient descent.",
+    )
+    return Outcome(checks, figure)
+
+
+claim = Claim(
+    name="tarzanagh-2023-cones",
+    title="Cones around locally optimal tokens keep descent",
+    statement=(
+        "A choice of tokens is locally optimal if each has a larger score than all tokens with a tight margin in its "
+        "SVM. Then descent that starts in a cone around that SVM, far from 0, keeps selecting these tokens "
+        "and converges to it in direction, also if other tokens have larger scores."
+    ),
+    hypotheses=(
+        "the choice can be separated",
+        "normalised gradient descent with steps of length 0.1: of 100 random problems, 95 had come to a locally "
+        "optimal choice after 1000 steps, and all after 4000",
+    ),
+    reference="tarzanagh2023",
+    run=lambda key, config: _outcome(key, config, local=True),
+    control=lambda key, config: _outcome(key, config, local=False),
+    control_statement="Choices that can be separated and are not locally optimal.",
+    quick=Config(),
+    full=Config(problems=100, starts=100, steps=3000),
+)

@@ -1,0 +1,104 @@
+"""A transformer trained on prompts of linear functions does in context what least squares does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.incontext_controls import weakest
+from measureformer.atlas.helpers.incontext_floats import floats
+from measureformer.atlas.helpers.incontext_learner import Learner, learned, prompts, start
+from measureformer.atlas.result import Check, Outcome
+from measureformer.figures.figure import Figure, Series
+from measureformer.incontext import InContextModel
+from measureformer.incontext.baselines import averaging_error, least_squares_error
+
+
+@dataclass(frozen=True)
+class Config(Learner):
+    prompts: int = 4000
+    last: float = 0.45
+    """Largest error after all examples."""
+    away: float = 0.15
+    """Largest distance from least squares while there are fewer examples than dimensions."""
+
+
+def _errors(key: Any, config: Config, model: InContextModel) -> tuple[np.ndarray, np.ndarray]:
+    """Normalised errors after 0, 1, … examples, and five standard errors. A measure needs an example: before it, 1."""
+    drawn = prompts(jax.random.fold_in(key, 3), config, config.prompts)
+    found = np.asarray(model.predictions(drawn.x, drawn.y), float)
+    squares = (found - drawn.y) ** 2 / config.dim
+    return squares.mean(axis=0), 5 * squares.std(axis=0) / np.sqrt(config.prompts)
+
+
+def _checks(errors: tuple[np.ndarray, np.ndarray], config: Config) -> tuple[Check, ...]:
+    mean, width = errors
+    law = least_squares_error(config.dim, np.arange(config.points))
+    # without an example there is no measure, and no prediction to judge
+    few = slice(1 if config.reading == "measure" else 0, config.dim)
+    ratio = mean[-1] / float(averaging_error(config.dim, config.points - 1))
+    return (
+        Check("error after all examples", float(mean[-1]), high=config.last, error=float(width[-1])),
+        Check("distance from 1 − k/d for k < d", float(np.abs(mean - law)[few].max()), high=config.away),
+        Check("over that of averaging, after all examples", float(ratio), high=0.8),
+    )
+
+
+def _run(key: Any, config: Config) -> Outcome:
+    learner, k = config.plain(), np.arange(config.points)
+    found, width = _errors(key, config, learned(key, learner).model)
+    before, _ = _errors(key, config, start(key, learner))
+    other, _ = _errors(key, config, learned(key, learner, blend=1.0).model)
+    figure = Figure(
+        "Learning linear functions in context",
+        "examples",
+        "error over that of predicting 0",
+        (
+            Series("transformer", floats(k), floats(found)),
+            Series("five standard errors", floats(k), floats(found - width), "band", floats(found + width)),
+            Series("control: before training", floats(k), floats(before)),
+            Series("control: labels of other functions", floats(k), floats(other)),
+            Series("least squares, 1 − k/d", floats(k), floats(least_squares_error(config.dim, k)), "dashed"),
+        ),
+        caption=(
+            f"d = {config.dim}; {config.layers} layers of {config.heads} heads, width {config.width}; {config.steps} "
+            f"steps of {config.batch} fresh prompts; errors over {config.prompts} others."
+        ),
+    )
+    return Outcome(_checks((found, width), config), figure)
+
+
+def _control(key: Any, config: Config) -> Outcome:
+    learner = config.plain()
+    models = start(key, learner), learned(key, learner, blend=1.0).model
+    return Outcome(weakest(*(_checks(_errors(key, config, model), config) for model in models)))
+
+
+claim = Claim(
+    name="garg-2022-linear",
+    title="A trained transformer learns linear functions in context",
+    statement=(
+        "A transformer trained on prompts (x_1, y_1), …, (x_k, y_k), x of fresh linear functions predicts ⟨w, x⟩ with "
+        "an error near that of least squares, 1 − k/d for k < d and small after."
+    ),
+    hypotheses=(
+        "x and w standard normal in R^d",
+        "a small model and a short training: the error after d examples is not 0",
+        "compared from the first example on where the prompt is read as a measure, which has to have one",
+    ),
+    reference="garg2022, Section 3",
+    run=_run,
+    control=_control,
+    control_statement=(
+        "The model before training, and the same training on labels that each come from a function of their own: "
+        "here the one that comes nearer to holding."
+    ),
+    quick=Config(),
+    full=Config(
+        dim=3, points=7, width=32, layers=3, steps=4000, rate=2e-3, reading="sequence", looks=12, last=0.15, away=0.1
+    ),
+)

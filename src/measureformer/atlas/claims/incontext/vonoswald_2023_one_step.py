@@ -1,0 +1,95 @@
+"""One layer of linear attention is one step of gradient descent, and K layers are K steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.incontext_floats import floats
+from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.result import Check, Outcome
+from measureformer.figures.figure import Figure, Series
+from measureformer.incontext.linear import gd_layer, gradient_descent
+from measureformer.measures import Discrete
+
+
+@dataclass(frozen=True)
+class Config:
+    problems: int = 3
+    dim: int = 4
+    labels: int = 2
+    examples: int = 12
+    questions: int = 8
+    layers: int = 4
+    eta: float = 0.3
+
+
+def _answers(key: Any, config: Config, *, forget: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Answers of K layers and of K steps, (K, problems, questions, labels). `forget` leaves W0 out of the values."""
+    rng, found = generator(key), []
+    for _ in range(config.problems):
+        W, W0 = rng.normal(size=(2, config.labels, config.dim))
+        x, q = rng.normal(size=(config.examples, config.dim)), rng.normal(size=(config.questions, config.dim))
+        y = x @ W.T + 0.1 * rng.normal(size=(config.examples, config.labels))
+        layer = gd_layer(config.eta, 0 * W0 if forget else W0)
+        mu = Discrete.uniform(np.concatenate([x, y], axis=1))
+        asked = np.concatenate([q, -q @ W0.T], axis=1)
+        pairs = []
+        for depth in range(1, config.layers + 1):
+            # the composition of layers, one after the other: every depth is the same program
+            mu, asked = layer.push(mu), np.asarray(layer(mu, asked))
+            pairs.append((-asked[:, config.dim :], q @ gradient_descent(x, y, config.eta, depth, W0).T))
+        found.append(pairs)
+    both = np.array(found)
+    return both[:, :, 0].swapaxes(0, 1), both[:, :, 1].swapaxes(0, 1)
+
+
+def _checks(layers: np.ndarray, steps: np.ndarray) -> tuple[Check, ...]:
+    gaps = np.abs(layers - steps).max(axis=(1, 2, 3)) / np.abs(steps).max()
+    return (
+        Check("one layer against one step, relative difference", float(gaps[0]), high=1e-12),
+        Check("K layers against K steps, largest relative difference", float(gaps.max()), high=1e-12),
+    )
+
+
+def _run(key: Any, config: Config) -> Outcome:
+    layers, steps = _answers(key, config, forget=False)
+    control, _ = _answers(key, config, forget=True)
+    depths = floats(range(1, config.layers + 1))
+    figure = Figure(
+        "Layers of linear attention and steps of gradient descent",
+        "K",
+        "answer to one question",
+        (
+            Series("K layers", depths, floats(layers[:, 0, 0, 0]), "points"),
+            Series("control: values without W₀", depths, floats(control[:, 0, 0, 0]), "points"),
+            Series("K steps", depths, floats(steps[:, 0, 0, 0]), "dashed"),
+        ),
+        caption=f"{config.examples} examples in R^{config.dim}, first of {config.labels} labels, η = {config.eta:g}.",
+    )
+    return Outcome(_checks(layers, steps), figure)
+
+
+def _control(key: Any, config: Config) -> Outcome:
+    return Outcome(_checks(*_answers(key, config, forget=True)))
+
+
+claim = Claim(
+    name="vonoswald-2023-one-step",
+    title="One layer of linear attention is one step of gradient descent",
+    statement=(
+        "For all examples (x_i, y_i) and all W₀, with Q = K = diag(I, 0) and V = η[[0, 0], [W₀, −I]]: K residual "
+        "layers of linear attention send the question (x, −W₀x) to (x, −W_K x), where W_K is reached from W₀ by K "
+        "steps of gradient descent with rate η on (1/2N) Σ |W x_i − y_i|²."
+    ),
+    hypotheses=("the question is a point, seen by no token", "linear attention, without softmax"),
+    reference="vonoswald2023, Proposition 1",
+    run=_run,
+    control=_control,
+    control_statement="The values forget W₀, which the question still carries.",
+    quick=Config(),
+    full=Config(problems=20, dim=10, labels=3, examples=40, layers=8),
+)

@@ -1,0 +1,173 @@
+"""Retrieval: with more and longer examples, Bayes' rule finds the concept that a prompt comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.incontext_controls import weakest
+from measureformer.atlas.helpers.incontext_floats import floats
+from measureformer.atlas.helpers.random import once
+from measureformer.atlas.result import Check, Outcome
+from measureformer.figures.figure import Figure, Series
+from measureformer.incontext import Architecture, LanguageModel, Retrieval, Training, retrieval, train_reader
+from measureformer.incontext.bayes import Ginc, ginc
+
+LENGTHS = (3, 5, 8)
+SMALL: dict[str, int] = {"values": 5, "slots": 5, "symbols": 20}
+"""The world of the trained model: with a hundred states and 50 symbols, as above, it takes longer than minutes."""
+JUMPS = 0.1
+"""Of uniform transitions in the documents it is trained on: in prompts too, a delimiter is followed by any state."""
+
+
+@dataclass(frozen=True)
+class Config:
+    prompts: int = 60
+    worlds: int = 1
+    eps: float = 0.05
+    most: int = 2
+    """Examples in a prompt: 0, 1, 2, 4, … up to this."""
+    steps: int = 0
+    """Of the training of a small model that is judged next to Bayes' rule; 0 for none."""
+    asked: int = 4000
+    """Prompts for each number and length of examples that the model is asked."""
+
+
+def _counts(config: Config) -> list[int]:
+    return [0, *(2**i for i in range(config.most.bit_length()))]
+
+
+def _believed(key: Any, config: Config, *, blind: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior of the true concept and accuracy, each (lengths, counts): means over worlds and prompts."""
+    counts = _counts(config)
+    found = np.zeros((config.worlds, len(LENGTHS), len(counts), 2))
+    for w, of_world in enumerate(jax.random.split(key, config.worlds)):
+        world = ginc(of_world)
+        reader = world.smoothed(config.eps)
+        reader = _without_concepts(reader) if blind else reader
+        for i, length in enumerate(LENGTHS):
+            for j, n in enumerate(counts):
+                prompts = world.prompts(jax.random.fold_in(of_world, n), config.prompts, examples=n, length=length)
+                belief = reader.believe(prompts.tokens)
+                true = belief.posterior[np.arange(config.prompts), prompts.concepts]
+                found[w, i, j] = true.mean(), (belief.next.argmax(axis=1) == prompts.labels).mean()
+    means = found.mean(axis=0)
+    return means[..., 0], means[..., 1]
+
+
+def _without_concepts(world: Ginc) -> Ginc:
+    """All concepts have the same, averaged transitions: there is nothing to find."""
+    mean = lambda entry: np.broadcast_to(np.mean(entry, axis=0), entry.shape)  # noqa: E731
+    return Ginc(mean(world.transitions), mean(world.starts), world.emissions, world.slots, world.symbols)
+
+
+def _checks(posterior: np.ndarray, accuracy: np.ndarray) -> tuple[Check, ...]:
+    return (
+        Check("posterior of the true concept, most and longest examples", float(posterior[-1, -1]), low=0.95),
+        Check("its growth from no example to most, length 3", float(posterior[0, -1] - posterior[0, 0]), low=0.1),
+        Check("its growth from length 3 to 8, without examples", float(posterior[-1, 0] - posterior[0, 0]), low=0.1),
+        Check("accuracy, most and longest examples", float(accuracy[-1, -1]), low=0.95),
+    )
+
+
+@once
+def _read(key: Any, config: Config, *, blind: bool) -> Retrieval:
+    """Accuracy of a small transformer after training on documents, of which `blind` has no concepts to find."""
+    world = ginc(key, **SMALL)
+    taught = (_without_concepts(world) if blind else world).smoothed(JUMPS)
+    start = LanguageModel.random(key, Architecture(64, 2, 2), vocabulary=world.symbols, context=9 * config.most + 8)
+    training = Training(steps=config.steps, batch=32, rate=3e-3)
+    reader = train_reader(taught, start, jax.random.fold_in(key, 1), training=training)
+    return _asked(key, config, reader)
+
+
+def _asked(key: Any, config: Config, reader: Ginc | LanguageModel) -> Retrieval:
+    fresh, world = jax.random.fold_in(key, 2), ginc(key, **SMALL)
+    return retrieval(reader, world, fresh, examples=_counts(config), lengths=LENGTHS, prompts=config.asked)
+
+
+def _model_checks(found: Retrieval) -> tuple[Check, ...]:
+    accuracy, variance = found.accuracy, found.error**2
+    number, length = accuracy[:, -1] - accuracy[:, 0], accuracy[-1] - accuracy[0]
+    error = lambda parts: 5 * float(np.sqrt(parts.sum())) / parts.shape[1]  # noqa: E731
+    return (
+        Check("trained model: accuracy, growth from no example to most, mean over lengths", float(number.mean()),
+              low=0.0, error=error(variance[:, [0, -1]].T)),
+        Check("trained model: its growth from length 3 to 8, mean over numbers of examples", float(length.mean()),
+              low=0.1, error=error(variance[[0, -1]])),
+        Check("trained model: accuracy, most and longest examples", float(accuracy[-1, -1]),
+              low=0.75, error=5 * float(found.error[-1, -1])),
+    )  # fmt: skip
+
+
+def _drawn(key: Any, config: Config) -> list[Series]:
+    """The trained model, and Bayes' rule for the same prompts."""
+    readers = {
+        "trained model": _read(key, config, blind=False),
+        "Bayes there": _asked(key, config, ginc(key, **SMALL).smoothed(config.eps)),
+        "control: trained without concepts": _read(key, config, blind=True),
+    }
+    return [
+        Series(f"{name}, length {k}", floats(_counts(config)), floats(row), "dashed" if "Bayes" in name else "line")
+        for name, found in readers.items()
+        for k, row in zip(LENGTHS, found.accuracy, strict=True)
+        if k != 5
+    ]
+
+
+def _run(key: Any, config: Config) -> Outcome:
+    posterior, accuracy = _believed(key, config, blind=False)
+    counts = floats(_counts(config))
+    # with a trained model two lengths of three: there are colours for six curves
+    rows = [row for row in zip(LENGTHS, accuracy, posterior, strict=True) if row[0] != 5 or not config.steps]
+    curves = [Series(f"length {k}", counts, floats(right)) for k, right, _ in rows]
+    mass = [Series(f"length {k}: posterior", counts, floats(belief), "points") for k, _, belief in rows]
+    figure = Figure(
+        "Which concept is it?",
+        "examples in the prompt",
+        "accuracy; posterior of the true concept",
+        (*curves, *mass, *(_drawn(key, config) if config.steps else ())),
+        caption=(
+            f"GINC with 5 concepts of 100 states, {config.worlds * config.prompts} prompts for each point; transitions "
+            f"of the reader mixed with {config.eps:g} of uniform ones."
+            + (f" The trained model reads a world of 25 states, {config.asked} prompts." if config.steps else "")
+        ),
+    )
+    learned = _model_checks(_read(key, config, blind=False)) if config.steps else ()
+    return Outcome((*_checks(posterior, accuracy), *learned), figure)
+
+
+def _control(key: Any, config: Config) -> Outcome:
+    readers = [_checks(*_believed(key, config, blind=True))]
+    if config.steps:
+        readers.append(_model_checks(_read(key, config, blind=True)))
+    return Outcome(weakest(*readers))
+
+
+claim = Claim(
+    name="xie-2022-ginc",
+    title="In-context learning as retrieval: the posterior finds the concept",
+    statement=(
+        "For prompts of n independent examples of length k from one of several hidden Markov models, the posterior of "
+        "the true one tends to 1 as n or k grow, and the most probable next token becomes that of the true concept. "
+        "The accuracy of a small transformer that was trained on documents grows with n and with k too."
+    ),
+    hypotheses=(
+        "all transitions have positive probability for the reader: those of the generator may be 0",
+        "the exact Bayes predictor; the trained model is judged in the full preset, in a world of 25 states and 20 "
+        "symbols, and stays below Bayes: how far is drawn",
+    ),
+    reference="xie2022, Theorem 1",
+    run=_run,
+    control=_control,
+    control_statement=(
+        "A reader for whom all concepts have the same, averaged transitions; a model trained on documents of such a "
+        "world: here the one that comes nearer to holding."
+    ),
+    quick=Config(),
+    full=Config(prompts=200, worlds=3, most=8, steps=2500),
+)

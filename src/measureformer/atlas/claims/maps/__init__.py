@@ -1,0 +1,1 @@
+"""In-context maps: what a layer may see of a measure, how layers compose, and closed forms."""

@@ -1,0 +1,139 @@
+"""A classical memory holds d/(2 ln d) patterns without errors, and 0.138 d with a few.
+
+The second number is where a transition sits as d grows; for d in the hundreds it is smeared out by more than a third.
+But below it a larger memory holds a larger share of its patterns, and above it a smaller one: the curves for two sizes
+cross there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.memory_patterns import floats
+from measureformer.atlas.result import Check, Outcome
+from measureformer.figures.figure import Figure, Series
+from measureformer.memory import CapacityCurve, Polynomial, amit85_capacity, bit_error, capacity, mceliece87_capacity
+
+
+@dataclass(frozen=True)
+class Config:
+    small: int = 50
+    large: int = 200
+    trials: int = 16
+    loads: int = 4
+    low: float = 0.12
+    high: float = 0.18
+
+
+def _loads(config: Config) -> np.ndarray:
+    return np.linspace(0.08, 0.2, config.loads)
+
+
+def _pair(key: Any, config: Config, criterion: Any) -> list[CapacityCurve]:
+    """The share of patterns that is held, in a small memory and in a large one, at the same loads."""
+    loads, trials = _loads(config), config.trials
+    return [
+        capacity(
+            Polynomial(2),
+            d,
+            np.round(loads * d).astype(int),
+            jax.random.fold_in(key, d),
+            trials=trials,
+            criterion=criterion,
+        )
+        for d in (config.small, config.large)
+    ]
+
+
+def _crossing(pair: list[CapacityCurve], config: Config) -> float:
+    """The load at which the large memory begins to hold clearly less than the small one: by 5 % of the patterns."""
+    loads, gap = _loads(config), pair[1].held - pair[0].held + 0.05
+    i = int(np.argmax(gap < 0)) if (gap < 0).any() else len(gap)
+    if i in (0, len(gap)):
+        return float(loads[min(i, len(gap) - 1)])
+    return float(loads[i - 1] + (loads[i] - loads[i - 1]) * gap[i - 1] / (gap[i - 1] - gap[i]))
+
+
+def _outcome(key: Any, config: Config, criterion: Any) -> Outcome:
+    d = config.large
+    pair = _pair(key, config, criterion)
+    # as many counts as above: the same program in the control
+    counts = np.round(np.append(mceliece87_capacity(d), np.full(config.loads - 1, 0.2 * d))).astype(int)
+    fixed = capacity(Polynomial(2), d, counts, key, trials=config.trials, criterion="each")
+    # bits are nearly independent: a pattern is fixed if none of its d bits changes
+    expected = (1 - bit_error(fixed.counts, d)) ** d
+    rate = float(bit_error(counts[1], d))
+    checks = (
+        Check(
+            "bit errors at 0.2 d patterns over ½ erfc(√(d/2N))",
+            float(fixed.bit_errors[1]) / rate,
+            0.7,
+            1.3,
+            error=5 * float(fixed.bit_errors_error[1]) / rate,
+        ),
+        Check(
+            "share of patterns fixed at d/(2 ln d), minus (1 − bit error)^d",
+            float(fixed.held[0] - expected[0]),
+            -0.08,
+            0.08,
+        ),
+        Check("load N/d from which on a larger memory holds less", _crossing(pair, config), config.low, config.high),
+    )
+    return Outcome(checks, _figure(pair, config))
+
+
+def _figure(pair: list[CapacityCurve], config: Config) -> Figure:
+    loads, fine = _loads(config), np.linspace(0.06, 0.2, 40)
+    series: list[Series] = []
+    for curve in pair:
+        series += [
+            Series(f"recognised, d = {curve.dim}", floats(loads), floats(curve.held), "points"),
+            Series(f"95 % intervals, d = {curve.dim}", floats(loads), floats(curve.low), "band", floats(curve.high)),
+        ]
+    d = config.large
+    law = (1 - bit_error(fine * d, d)) ** d
+    return Figure(
+        "What a classical memory holds",
+        "patterns per bit, N/d",
+        "share of patterns",
+        (
+            *series,
+            Series("0.138", (amit85_capacity(d) / d,) * 2, (0.0, 1.0), "dashed"),
+            Series(f"without an error, d = {d}: (1 − bit error)^d", floats(fine), floats(law), "dashed"),
+        ),
+        caption=(
+            "Independent uniform patterns, Hebb's rule without the diagonal; recognised: at least 95 % of the bits are "
+            f"right at the end of asynchronous updates. d/(2 ln d) is {1 / (2 * math.log(d)):.3f} d."
+        ),
+    )
+
+
+def _run(key: Any, config: Config) -> Outcome:
+    return _outcome(key, config, "errors")
+
+
+def _control(key: Any, config: Config) -> Outcome:
+    return _outcome(key, config, "each")
+
+
+claim = Claim(
+    name="amit-1985-classical-capacity",
+    title="Two capacities of the classical memory",
+    statement=(
+        "As d grows, N ≤ d/(2 ln d) random patterns are fixed points with few exceptions; with a few wrong bits "
+        "allowed, 0.138 d patterns are retrieved, and hardly any above. These are two criteria, and two laws."
+    ),
+    hypotheses=("independent uniform patterns", "Hebb's rule without the diagonal", "d large"),
+    reference="amit1985; mceliece1987",
+    run=_run,
+    control=_control,
+    control_statement="No wrong bit is allowed: then a larger memory holds less at every load.",
+    quick=Config(),
+    full=Config(small=128, large=512, trials=40, loads=7, low=0.125, high=0.16),
+)

@@ -1,0 +1,73 @@
+"""The class of a head belongs to the measure: for a Gaussian context it has a closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.memory_patterns import floats
+from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.result import Check, Outcome
+from measureformer.figures.figure import Figure, Series
+from measureformer.maps import Attention
+from measureformer.measures import Discrete, Gaussian
+from measureformer.memory import head_class
+
+STRENGTHS = np.linspace(0.1, 3.0, 12)
+
+
+@dataclass(frozen=True)
+class Config:
+    tokens: int = 20_000
+
+
+def _outcome(key: Any, config: Config, *, root: bool) -> Outcome:
+    rng = generator(key)
+    points = rng.normal(size=(config.tokens, 2)) @ np.array([[1.0, 0.3], [0.0, 0.6]])
+    mu, gaussian = Discrete.uniform(points), Gaussian([0.0, 0.0], np.array([[1.0, 0.3], [0.3, 0.45]]))
+    # queries along one direction with Ax of growing size
+    G = Attention.head(np.eye(2), np.eye(2), np.eye(2))
+    x = STRENGTHS[:, None] * np.array([[0.8, -0.6]])
+    exact = head_class(G, gaussian, x if root else x * np.linalg.norm(x, axis=1, keepdims=True)).shares[0]
+    measured = head_class(G, mu, x).shares[0]
+    error = 5 * np.sqrt(0.25 / config.tokens) + 0.5 / np.sqrt(config.tokens) * np.exp(0.5 * STRENGTHS.max() ** 2 * 0.45)
+    gap = float(np.abs(measured - exact).max())
+    figure = Figure(
+        "How much of a Gaussian context a query reads",
+        "size of the query",
+        "part of the mass with 90 % of the attention",
+        (
+            Series(f"{config.tokens} tokens", floats(STRENGTHS), floats(measured), "points"),
+            Series("Φ(Φ⁻¹(0.9) − s)", floats(STRENGTHS), floats(exact), "dashed"),
+        ),
+        caption="Class I above 1/2, II above 1/8, III above 1/32, IV below.",
+    )
+    return Outcome((Check("largest difference to the closed form", gap, high=float(min(error, 0.05))),), figure)
+
+
+def _run(key: Any, config: Config) -> Outcome:
+    return _outcome(key, config, root=True)
+
+
+def _control(key: Any, config: Config) -> Outcome:
+    return _outcome(key, config, root=False)
+
+
+claim = Claim(
+    name="ramsauer-2020-head-classes",
+    title="Head classes of a Gaussian context",
+    statement=(
+        "The smallest part of N(m, Σ) that holds 90 % of the attention of x is Φ(Φ⁻¹(0.9) − s) with s = |Σ^{1/2} A "
+        "x|; the shares k/N of n tokens drawn from it tend to that."
+    ),
+    hypotheses=("softmax attention", "n large"),
+    reference="ramsauer2020, Section 3",
+    run=_run,
+    control=_control,
+    control_statement="The variance s² in place of the standard deviation.",
+    quick=Config(),
+    full=Config(tokens=200_000),
+)

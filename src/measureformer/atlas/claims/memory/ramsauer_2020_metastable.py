@@ -1,0 +1,85 @@
+"""Clusters of patterns give metastable states: their averages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.memory_patterns import floats, sphere
+from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.result import Check, Outcome
+from measureformer.figures.figure import Figure, Series
+from measureformer.memory import Modern
+
+
+@dataclass(frozen=True)
+class Config:
+    clusters: int = 5
+    members: int = 8
+    dim: int = 16
+    width: float = 0.02
+
+
+def _patterns(key: Any, config: Config) -> tuple[np.ndarray, np.ndarray]:
+    rng = generator(key)
+    centres = np.repeat(sphere(rng, config.clusters, config.dim, 4.0), config.members, axis=0)
+    X = centres + config.width * rng.normal(size=centres.shape)
+    # of equal norms, so that every pattern can be stored by itself when it is cold enough
+    X *= 4 / np.linalg.norm(X, axis=1, keepdims=True)
+    means = X.reshape(config.clusters, config.members, -1).mean(axis=1)
+    return X, means
+
+
+def _outcome(key: Any, config: Config, *, beta: float) -> Outcome:
+    X, means = _patterns(key, config)
+    betas = np.geomspace(0.1, 3e4, 12)
+    found = Modern.store(X, beta).fixed_points()
+    ends = found.points[found.labels].reshape(config.clusters, config.members, -1)
+    apart = np.linalg.norm(ends - means[:, None], axis=2).max()
+    counts = [len(Modern.store(X, float(b)).fixed_points().points) for b in betas]
+    figure = Figure(
+        "Fixed points of a memory of clusters",
+        "inverse temperature β",
+        "fixed points that patterns reach",
+        (
+            Series("found", floats(betas), floats(np.array(counts)), "points"),
+            Series("clusters", (float(betas[0]), float(betas[-1])), (float(config.clusters),) * 2, "dashed"),
+            Series("patterns", (float(betas[0]), float(betas[-1])), (float(len(X)),) * 2, "dashed"),
+        ),
+        xscale="log",
+        yscale="log",
+        caption=f"{config.clusters} clusters of {config.members} patterns at radius 4, {config.width:g} wide.",
+    )
+    checks = (
+        Check("fixed points that are metastable", float(found.metastable.sum()), config.clusters, config.clusters),
+        Check("largest distance of a fixed point from the average of its cluster", float(apart), high=0.02),
+    )
+    return Outcome(checks, figure)
+
+
+def _run(key: Any, config: Config) -> Outcome:
+    return _outcome(key, config, beta=1.0)
+
+
+def _control(key: Any, config: Config) -> Outcome:
+    return _outcome(key, config, beta=3e4)
+
+
+claim = Claim(
+    name="ramsauer-2020-metastable",
+    title="Metastable states are averages",
+    statement=(
+        "If patterns form clusters that are separated at the temperature 1/β, while the members of a cluster are "
+        "not, then every pattern ends in one fixed point per cluster, close to the average of the cluster."
+    ),
+    hypotheses=("β · (width of a cluster)² small", "β · (separation of the clusters) large"),
+    reference="ramsauer2020, Appendix A",
+    run=_run,
+    control=_control,
+    control_statement="A temperature at which every pattern of a cluster is stored by itself.",
+    quick=Config(),
+    full=Config(clusters=12, members=20, dim=32),
+)

@@ -1,0 +1,1 @@
+"""Regularity: how much attention stretches distances between measures."""

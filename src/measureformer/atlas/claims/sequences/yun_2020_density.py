@@ -1,0 +1,101 @@
+"""From hardmax and jumps to softmax and ReLUs: the two networks differ on ramps only, whose share tends to 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.helpers.sequences_functions import wave
+from measureformer.atlas.result import Check, Outcome
+from measureformer.figures.figure import Figure, Series
+from measureformer.sequences import yun
+
+RAMPS = (1e-2, 1e-3, 1e-4)
+
+
+@dataclass(frozen=True)
+class Config:
+    cells: int = 8
+    points: int = 6000
+
+
+class Row(NamedTuple):
+    """Of one width of ramps: sequences that differ by more than 1e-6 though they are on no ramp; share that differs;
+    the measure of ramps; its bound dn(1/δ + 1)e."""
+
+    elsewhere: int
+    share: float
+    ramps: float
+    bound: float
+
+
+def _measured(key: Any, config: Config, *, cold: bool) -> dict[float, Row]:
+    D = config.cells
+    X = generator(key).uniform(size=(config.points, 2, 1))
+    found: dict[float, Row] = {}
+    for ramp in RAMPS:
+        net = yun.compile(wave, d=1, n=2, delta=1 / D, ramp=ramp)
+        if not cold:
+            net = replace(net, shifts=tuple(replace(layer, gain=1.0) for layer in net.shifts))
+        off = np.abs(net.run(X, "soft") - net.run(X, "hard")).max(axis=(1, 2)) > 1e-6
+        on_ramp = ((np.ceil(X * D) / D - X) <= net.ramp).any(axis=(1, 2))
+        ramps = 1 - (1 - D * net.ramp) ** 2
+        found[net.ramp] = Row(int((off & ~on_ramp).sum()), float(off.mean()), ramps, 2 * (D + 1) * net.ramp)
+    return found
+
+
+def _outcome(found: dict[float, Row], config: Config, figure: Figure | None) -> Outcome:
+    checks: list[Check] = []
+    for e, row in found.items():
+        five = 5 * (row.ramps * (1 - row.ramps) / config.points) ** 0.5
+        checks += [
+            Check(f"ramp {e:.2g}: sequences off the ramps that differ", float(row.elsewhere), high=0.0),
+            Check(f"ramp {e:.2g}: share that differs, less the measure of ramps", row.share - row.ramps, high=five),
+            Check(f"ramp {e:.2g}: measure of ramps over its bound", row.ramps / row.bound, high=1.0),
+        ]
+    return Outcome(tuple(checks), figure)
+
+
+def _run(key: Any, config: Config) -> Outcome:
+    found, warm = _measured(key, config, cold=True), _measured(key, config, cold=False)
+    ramps = tuple(found)
+    figure = Figure(
+        "Where softmax and ReLUs differ from hardmax and jumps",
+        "width of the ramps",
+        "share of sequences",
+        (
+            Series("differ by more than 1e-6", ramps, tuple(r.share for r in found.values()), "points"),
+            Series("bound dn(1/δ + 1)e", ramps, tuple(r.bound for r in found.values()), "dashed"),
+            Series("control: softmax at temperature 1", ramps, tuple(r.share for r in warm.values()), "points"),
+        ),
+        xscale="log",
+        yscale="log",
+        caption=f"δ = 1/{config.cells}, n = 2, {config.points} sequences.",
+    )
+    return _outcome(found, config, figure)
+
+
+def _control(key: Any, config: Config) -> Outcome:
+    return _outcome(_measured(key, config, cold=False), config, None)
+
+
+claim = Claim(
+    name="yun-2020-density",
+    title="Ordinary blocks are as good as generalised ones",
+    statement=(
+        "Replacing hardmax by softmax with a large factor, and each activation by four ReLUs with ramps of width e, "
+        "changes the network on a set of sequences of measure at most dn(1/δ + 1)e only: the factor can be chosen so "
+        "that shares differ from 0 and 1 by less than rounding."
+    ),
+    hypotheses=("tokens uniform on the cube",),
+    reference="yun2020, Lemma 4",
+    run=_run,
+    control=_control,
+    control_statement="Softmax with the factor 1.",
+    quick=Config(),
+    full=Config(points=200_000),
+)

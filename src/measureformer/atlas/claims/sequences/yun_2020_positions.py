@@ -1,0 +1,91 @@
+"""With positions, functions that depend on the order of tokens are compiled too."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.helpers.sequences_functions import running_sum
+from measureformer.atlas.result import Check, Outcome
+from measureformer.figures.figure import Figure, Series
+from measureformer.sequences import yun
+
+
+@dataclass(frozen=True)
+class Config:
+    n: int = 2
+    finest: int = 16
+    points: int = 2000
+
+
+def _symmetrised(X: np.ndarray) -> np.ndarray:
+    """The closest equivariant function: the mean over all orders of f(XP) P⁻¹."""
+    n = X.shape[-2]
+    orders = [np.array(order) for order in itertools.permutations(range(n))]
+    return np.mean([running_sum(X[..., order, :])[..., np.argsort(order), :] for order in orders], axis=0)
+
+
+def _errors(key: Any, config: Config, *, positions: bool) -> dict[int, tuple[float, float]]:
+    """For each 1/δ: the L2 error, and its bound (dn)^{1/2} ω(δ/2); positions leave no two tokens in one cell."""
+    X = generator(key).uniform(size=(config.points, config.n, 1))
+    found: dict[int, tuple[float, float]] = {}
+    D = 4
+    while config.finest >= D:
+        f = running_sum if positions else _symmetrised
+        net = yun.compile(f, d=1, n=config.n, delta=1 / D, positions=positions)
+        error = float(np.sqrt(((net.run(X) - running_sum(X)) ** 2).sum(axis=(1, 2)).mean()))
+        found[D] = error, config.n**0.5 * config.n / (2 * D)
+        D *= 2
+    return found
+
+
+def _outcome(found: dict[int, tuple[float, float]], figure: Figure | None) -> Outcome:
+    checks = [Check(f"δ = 1/{D}: error over its bound", e / bound, high=1.0) for D, (e, bound) in found.items()]
+    first, *_, last = (e for e, _ in found.values())
+    return Outcome((*checks, Check("error at the finest δ over that at the coarsest", last / first, high=0.3)), figure)
+
+
+def _run(key: Any, config: Config) -> Outcome:
+    found, without = _errors(key, config, positions=True), _errors(key, config, positions=False)
+    cells = tuple(float(i) for i in range(len(found)))
+    figure = Figure(
+        "A function of the order of tokens",
+        "side of the cells δ",
+        "L2 distance to f",
+        (
+            Series("with positions", cells, tuple(e for e, _ in found.values()), "line"),
+            Series("bound", cells, tuple(b for _, b in found.values()), "dashed"),
+            Series("control: without", cells, tuple(e for e, _ in without.values()), "line"),
+        ),
+        yscale="log",
+        xticks=tuple(f"1/{D}" for D in found),
+        caption=f"f_i(X) = x_1 + … + x_i, n = {config.n}. Without positions: the closest equivariant function.",
+    )
+    return _outcome(found, figure)
+
+
+def _control(key: Any, config: Config) -> Outcome:
+    return _outcome(_errors(key, config, positions=False), None)
+
+
+claim = Claim(
+    name="yun-2020-positions",
+    title="Positions remove the restriction to equivariant functions",
+    statement=(
+        "With positions added to the tokens, every continuous f on [0,1]^(n×d) is approximated: no two tokens share "
+        "a cell, and d_p(f, g) ≤ (dn)^(1/p) ω_f(δ/2) for the network with jumps. The shifts have the scale K = "
+        "(n−1)D(1+D+…) + N, the end of the range of ids, so that no token is shifted twice."
+    ),
+    hypotheses=("p = 2, f_i = x_1 + … + x_i, ω_f(t) = nt",),
+    reference="yun2020, Theorem 3",
+    run=_run,
+    control=_control,
+    control_statement="No positions, and the closest equivariant function in place of f.",
+    quick=Config(),
+    full=Config(n=3, finest=16, points=10_000),
+)

@@ -1,0 +1,36 @@
+"""The references of an atlas: which claims cite which, and BibTeX of those that are cited."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from importlib import resources
+
+from measureformer.atlas.atlas import Note
+from measureformer.atlas.references import Reference, references
+
+FILE = "references.bib"
+
+
+def keys_of(reference: str) -> list[str]:
+    """The keys in a reference string such as "castin2025, Section 3; hardy1934"."""
+    return [part.partition(",")[0].strip() for part in reference.split(";") if part.strip()]
+
+
+def cited(notes: Iterable[Note]) -> dict[Reference, list[str]]:
+    """Every known reference that is cited, by first author and year, with the claims that cite it."""
+    found: dict[Reference, list[str]] = {}
+    for note in notes:
+        for key in keys_of(note.reference):
+            if key in references():
+                found.setdefault(references()[key], []).append(note.claim)
+    return dict(sorted(found.items(), key=lambda item: item[0].key))
+
+
+def bibtex(keys: Iterable[str]) -> str:
+    """The entries of `refs.bib` with these keys, as they stand there."""
+    text = resources.files("measureformer.atlas").joinpath("refs.bib").read_text(encoding="utf-8")
+    wanted = set(keys)
+    entries = re.findall(r"^@\w+\{([^,]+),\n.*?^\}$", text, re.MULTILINE | re.DOTALL)
+    blocks = [match[0] for match in re.finditer(r"^@\w+\{[^,]+,\n.*?^\}$", text, re.MULTILINE | re.DOTALL)]
+    return "\n\n".join(block for key, block in zip(entries, blocks, strict=True) if key in wanted) + "\n"

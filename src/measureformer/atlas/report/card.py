@@ -1,0 +1,135 @@
+"""A claim on its page: statement, hypotheses, what was computed, figure, margin, control, what is open."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+from measureformer.atlas.report.view import SAID, Shown, View
+from measureformer.atlas.result import Check, Outcome, Result
+from measureformer.atlas.words import interval, measured
+from measureformer.figures.figure import Figure
+from measureformer.pages.frame import verdict
+from measureformer.pages.markup import Markup, join, tag
+from measureformer.pages.prose import prose
+from measureformer.pages.words import number, one_line
+
+
+def card(view: View, claim: Shown, figure: bytes | None) -> Markup:
+    """The article about a claim, whatever its verdict."""
+    note, result = claim.note, claim.result
+    return tag(
+        "article",
+        tag("div", tag("h3", prose(note.title)), verdict(claim.css, SAID[claim.kind]), class_="head"),
+        tag("p", tag("a", claim.name, href=f"#{claim.name}", aria_label=f"Link to {claim.name}"), class_="name"),
+        *([tag("p", prose(note.summary), class_="summary")] if note.summary else []),
+        *([tag("p", prose(note.statement, lines=True), class_="statement")] if note.statement else []),
+        _hypotheses(note.hypotheses),
+        *([] if result else [_absent(claim)]),
+        *([_computed(result), _checks(result)] if result else []),
+        _figure(result, figure) if result and figure is not None else Markup(),
+        _open(claim),
+        _links(view, claim),
+        tag("p", one_line(note.citation), class_="citation") if note.citation else Markup(),
+        _footer(result) if result else Markup(),
+        id=claim.name,
+        class_=claim.css,
+    )
+
+
+def _absent(claim: Shown) -> Markup:
+    said = {"raised": "The experiment raised an error", "not finished": "Not finished", "not run": "Not run"}[
+        claim.kind
+    ]
+    words = one_line(claim.why)
+    return tag("p", tag("b", f"{said}: "), words or "no reason is known.", class_="loud", role="note")
+
+
+def _hypotheses(hypotheses: Sequence[str]) -> Markup:
+    if not hypotheses:
+        return Markup()
+    items = (tag("li", prose(hypothesis)) for hypothesis in hypotheses)
+    return join(tag("p", "Hypotheses", class_="label"), tag("ul", *items, class_="hypotheses"))
+
+
+def _computed(result: Result) -> Markup:
+    sizes = ", ".join(f"{name.replace('_', ' ')} = {value}" for name, value in result.config.items())
+    words = f"{one_line(result.preset)} preset, seed {result.seed}, {number(result.seconds)} s"
+    return tag("p", tag("span", "Computed ", class_="label"), one_line(f"{words}{f': {sizes}' if sizes else ''}."))
+
+
+def _checks(result: Result) -> Markup:
+    said = {"holds": "holds", "violated": "is rejected", "inconclusive": "is inconclusive"}
+    heads = (tag("th", word, scope="col") for word in ("check", "measured", "claimed", "margin"))
+    table = tag(
+        "table",
+        tag("thead", tag("tr", *heads)),
+        _group(result.run, f"The claim {said[result.run.verdict].replace('is rejected', 'is violated')}", ""),
+        _group(result.control, f"The control {said[result.control.verdict]}", prose(result.control_statement)),
+    )
+    return tag("div", table, class_="scroll", tabindex="0", role="group", aria_label="Checks")
+
+
+def _group(outcome: Outcome, said: str, about: str) -> Markup:
+    words = f", margin {number(outcome.margin)}. " if outcome.checks else ": nothing was measured. "
+    head = tag("th", tag("b", said), words, tag("span", about, class_="label"), colspan="4", scope="rowgroup")
+    return tag("tbody", tag("tr", head), *map(_row, outcome.checks))
+
+
+def _row(check: Check) -> Markup:
+    numbers = (measured(check), interval(check), number(check.margin))
+    return tag("tr", tag("td", prose(check.name)), *(tag("td", shown, class_="number") for shown in numbers))
+
+
+def _figure(result: Result, svg: bytes) -> Markup:
+    data = result.run.figure
+    if data is None:
+        return Markup()
+    links = (tag("a", kind.upper(), href=f"figures/{result.claim}.{kind}", download="") for kind in ("svg", "pdf"))
+    return tag(
+        "figure",
+        # an image can neither run nor fetch anything, whatever its SVG holds
+        tag("img", src=f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}", alt=described(data)),
+        tag("figcaption", join(prose(data.caption), " "), tag("span", join(*links, by=" "), class_="export")),
+    )
+
+
+def described(figure: Figure) -> str:
+    """The figure in words, for those who do not see it."""
+    curves = "; ".join(f"{series.label} ({series.style}{_ends(series.y)})" for series in figure.series)
+    return one_line(f"{figure.title}. {figure.ylabel} against {figure.xlabel}: {curves}.")
+
+
+def _ends(y: Sequence[float]) -> str:
+    return f", from {number(y[0])} to {number(y[-1])}" if len(y) > 1 else f", {number(y[0])}" if y else ""
+
+
+def _open(claim: Shown) -> Markup:
+    if not claim.note.open:
+        return Markup()
+    return tag("p", tag("span", "What remains open ", class_="label"), prose(claim.note.open), class_="open")
+
+
+def _links(view: View, claim: Shown) -> Markup:
+    parts: list[Markup] = []
+    for words, others in (("Builds on", view.builds_on(claim)), ("Used by", view.used_by[claim.name])):
+        if others:
+            links = (tag("a", prose(other.note.title), href=other.place) for other in others)
+            parts.append(tag("p", tag("span", f"{words} ", class_="label"), join(*links, by=" · ")))
+    return tag("div", *parts, class_="links") if parts else Markup()
+
+
+def _footer(result: Result) -> Markup:
+    files = [("JSON", f"results/{result.claim}.json"), ("CSV of checks", f"tables/{result.claim}-checks.csv")]
+    if result.run.figure is not None:
+        files.append(("CSV of the figure", f"tables/{result.claim}-figure.csv"))
+    links = join(*(tag("a", words, href=place, download="") for words, place in files), by=" · ")
+    versions = ", ".join(f"{name} {version}" for name, version in result.versions.items())
+    facts = one_line(" · ".join(fact for fact in (versions, f"fingerprint {result.fingerprint}") if fact))
+    return tag(
+        "details",
+        tag("summary", "Run it again, and its data"),
+        tag("div", tag("code", one_line(result.command)), class_="command"),
+        tag("p", links),
+        tag("p", facts, class_="facts"),
+    )

@@ -1,0 +1,168 @@
+"""The pages of an atlas: an overview with the map of the theory, and a page for each chapter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from measureformer.atlas.report.bibliography import FILE as BIBTEX
+from measureformer.atlas.report.bibliography import cited
+from measureformer.atlas.report.card import card
+from measureformer.atlas.report.chart import chapter_map, overview
+from measureformer.atlas.report.view import KINDS, SAID, Kind, Page, Shown, View
+from measureformer.pages.frame import HOME, chapters_nav, document, verdict
+from measureformer.pages.markup import Markup, join, tag
+from measureformer.pages.prose import prose
+from measureformer.pages.words import number, one_line
+
+_LANGUAGE = (
+    ("measured", "what the experiment measured: solid lines and filled markers, in colours"),
+    ("theory", "what theory says, bounds, laws and closed forms: black or grey, dashed or dotted"),
+    ("control", "the control, which is false on purpose: vermilion, dash-dotted, crosses or hatches"),
+    ("measure", "tokens and densities themselves: green"),
+)
+
+
+def overview_page(view: View) -> str:
+    """The first page: verdicts at a glance, the map, the chapters, the references."""
+    return document(
+        "Atlas of claims · measureformer",
+        view,
+        tag("h1", "Atlas of claims"),
+        tag("p", _lead(view), class_="lead"),
+        _tally(view),
+        _troubled(view),
+        tag("h2", "Map of the theory"),
+        tag("p", "A square is a claim; an arrow leads from a chapter to one that builds on it.", class_="lead"),
+        tag("div", overview(view), class_="map scroll", tabindex="0", role="region", aria_label="Map of the theory"),
+        _reading(),
+        tag("h2", "Chapters"),
+        *(_contents(page) for page in view.pages),
+        _references(view),
+        here=HOME,
+    )
+
+
+def chapter_page(view: View, index: int, figures: Mapping[str, bytes]) -> str:
+    """A chapter as a short survey: introduction, map, and its claims one after another."""
+    page = view.pages[index]
+    title = one_line(page.chapter.title)
+    parts = [
+        tag("h1", title),
+        _line_of_verdicts(page.claims),
+        *(tag("p", prose(paragraph), class_="introduction") for paragraph in page.chapter.introduction),
+        tag("h2", "What builds on what"),
+        tag("div", chapter_map(view, page), class_="map scroll", tabindex="0", role="region", aria_label="Map"),
+        tag("h2", "Claims"),
+        *(card(view, claim, figures.get(claim.name)) for claim in page.claims),
+        chapters_nav(view, index),
+    ]
+    return document(f"{title} · Atlas of claims", view, *parts, here=page.file)
+
+
+def _lead(view: View) -> str:
+    results = view.atlas.results
+    presets = sorted({one_line(result.preset) for result in results})
+    versions = sorted({result.versions.get("measureformer", "of unknown version") for result in results})
+    about = f" Made by measureformer {', '.join(versions)} with the {' and '.join(presets)} preset." if results else ""
+    return one_line(
+        "Statements of the theory, each run on a computer together with a control: a deliberately false variant that "
+        "the same checks must reject. A margin of 1 is as far inside the claimed interval as can be, 0 is its edge, "
+        f"and negative numbers lie outside.{about}"
+    )
+
+
+def _tally(view: View) -> Markup:
+    claims = view.claims.values()
+    counts = {kind: sum(claim.kind == kind for claim in claims) for kind in KINDS}
+    words = {kind: _plural(kind, counts[kind]) for kind in KINDS}
+    shown = [kind for kind in KINDS if counts[kind] or kind == "holds"]
+    items = (tag("li", tag("b", str(counts[kind])), words[kind], class_=kind.replace(" ", "-")) for kind in shown)
+    return tag("ul", *items, class_="tally")
+
+
+def _plural(kind: Kind, count: int) -> str:
+    return "hold" if kind == "holds" and count != 1 else SAID[kind]
+
+
+def _troubled(view: View) -> Markup:
+    """What does not pass, before everything else; what was merely not run is one line."""
+    bad = [claim for claim in view.claims.values() if claim.kind not in ("holds", "not run")]
+    idle = [claim for claim in view.claims.values() if claim.kind == "not run"]
+    if not bad and not idle:
+        return Markup()
+    rows = [
+        tag(
+            "li",
+            _link(claim),
+            " ",
+            verdict(claim.css, SAID[claim.kind]),
+            *([" ", one_line(claim.why)] if claim.why else []),
+        )
+        for claim in bad
+    ]
+    parts = [tag("ul", *rows)] if rows else []
+    if idle:
+        names = join(*(_link(claim) for claim in idle), by=" · ")
+        parts.append(tag("details", tag("summary", f"{len(idle)} not run"), tag("p", names)))
+    return tag("section", tag("h2", "Not passing"), *parts, class_="loud")
+
+
+def _link(claim: Shown) -> Markup:
+    return tag("a", prose(claim.note.title), href=claim.place)
+
+
+def _line_of_verdicts(claims: Iterable[Shown]) -> Markup:
+    listed = list(claims)
+    counts: dict[Kind, int] = {kind: sum(claim.kind == kind for claim in listed) for kind in KINDS}
+    parts = (
+        verdict(kind.replace(" ", "-"), f"{count} {_plural(kind, count)}") for kind, count in counts.items() if count
+    )
+    return tag("p", join(*parts, by=" "), class_="verdicts")
+
+
+def _reading() -> Markup:
+    items = (
+        tag("li", tag("span", "", class_=f"swatch {role}"), tag("b", f"{role}: "), words) for role, words in _LANGUAGE
+    )
+    return join(
+        tag("h2", "How to read the figures"),
+        tag("ul", *items, class_="language"),
+        tag("p", "Every figure can be had as SVG and PDF, and its numbers as CSV, from the card of its claim."),
+    )
+
+
+def _contents(page: Page) -> Markup:
+    heads = (tag("th", word, scope="col") for word in ("claim", "verdict", "margin"))
+    rows = (
+        tag(
+            "tr",
+            tag("td", _link(claim)),
+            tag("td", verdict(claim.css, SAID[claim.kind])),
+            tag("td", number(claim.result.run.margin) if claim.result else "–", class_="number"),
+        )
+        for claim in page.claims
+    )
+    first = page.chapter.introduction[:1]
+    return tag(
+        "section",
+        tag("h3", tag("a", one_line(page.chapter.title), href=page.file)),
+        *(tag("p", prose(paragraph)) for paragraph in first),
+        tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows)),
+        class_="contents",
+    )
+
+
+def _references(view: View) -> Markup:
+    found = cited(view.atlas.survey.notes)
+    if not found:
+        return Markup()
+    items = (
+        tag("li", str(reference), " ", join(*(_link(view.claims[name]) for name in names), by=" · "))
+        for reference, names in found.items()
+    )
+    files = join(
+        tag("a", "BibTeX", href=BIBTEX, download=""),
+        " · ",
+        tag("a", "all results as JSON", href="atlas.json", download=""),
+    )
+    return join(tag("h2", "References"), tag("p", files), tag("ul", *items, class_="references"))

@@ -1,0 +1,244 @@
+"""Running many claims: results that survive interruption, are reused when nothing changed, and may run in parallel.
+
+Each result is written by the process that measured it, whole and at once, so that Ctrl-C, a crash or a full disk loses
+at most the claims that were still running. Workers of a cluster may have another disk: their results are sent here and
+written here.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from measureformer.atlas.atlas import Missing
+from measureformer.atlas.claim import Preset
+from measureformer.atlas.names import claim_file
+from measureformer.atlas.registry import Entry, fingerprint_of, load, require, run
+from measureformer.atlas.result import Result
+from measureformer.errors import ClaimNotRunError, ClaimRunError, ResultFormatError
+from measureformer.parallel.pool import Lost, Workers
+from measureformer.parallel.progress import hushed
+from measureformer.storage.files import write_atomically
+
+RESULTS = "results"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an atlas is run. Results go to `out/results`; `fresh` runs what could be reused.
+
+    `jobs` claims run at a time on this machine; with the address of a Dask `scheduler` they run on its workers.
+    """
+
+    out: Path
+    preset: Preset = "quick"
+    seed: int = 0
+    jobs: int = 1
+    fresh: bool = False
+    scheduler: str | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A claim whose experiment raised: nothing was measured."""
+
+    claim: str
+    message: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """A claim that could not be run, because what it is about is not installed."""
+
+    claim: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """One claim is done, `done` of `total` so far; `reused` if its stored result was still good.
+
+    `left` are the seconds that the others will take, as far as one can tell.
+    """
+
+    outcome: Result | Failure | NotRun
+    done: int
+    total: int
+    reused: bool = False
+    left: float | None = None
+
+
+@dataclass(frozen=True)
+class AtlasRun:
+    """What a run of the atlas produced, in the order of the claims, and the names of those it did not get to."""
+
+    results: tuple[Result, ...]
+    failures: tuple[Failure, ...]
+    left: tuple[str, ...]
+    not_run: tuple[NotRun, ...] = ()
+
+    @property
+    def interrupted(self) -> bool:
+        return bool(self.left)
+
+    @property
+    def passes(self) -> bool:
+        return not self.failures and not self.left and all(result.passes for result in self.results)
+
+    def missing(self) -> list[Missing]:
+        """The claims without a result, for the report."""
+        return [
+            *(Missing(failure.claim, "raised", failure.message) for failure in self.failures),
+            *(
+                Missing(name, "not finished", "the run was interrupted; the same command goes on.")
+                for name in self.left
+            ),
+            *(Missing(claim.claim, "not run", claim.message) for claim in self.not_run),
+        ]
+
+
+def run_atlas(entries: Sequence[Entry], settings: Settings, on_event: Callable[[Event], None]) -> AtlasRun:
+    """Run every claim whose stored result cannot be reused.
+
+    A claim that raises is reported and the others go on. Ctrl-C ends the run; what is finished is kept on disk and in
+    the returned value.
+    """
+    require(settings.seed, settings.preset)
+    workers = Workers(settings.jobs, settings.scheduler)
+    done: dict[str, Result | Failure | NotRun] = {}
+    clock = _Clock({})
+
+    def finish(outcome: Result | Failure | NotRun, *, reused: bool = False) -> None:
+        done[outcome.claim] = outcome
+        on_event(Event(outcome, len(done), len(entries), reused, None if reused else clock.left(outcome.claim)))
+
+    with suppress(KeyboardInterrupt):
+        waiting: list[Entry] = []
+        for entry in entries:
+            result = None if settings.fresh else stored(entry, settings)
+            if result is None:
+                waiting.append(entry)
+            else:
+                finish(result, reused=True)
+        clock = _Clock({entry.name: _seconds_before(entry, settings) for entry in waiting})
+        # the longest first, so that none of them is left alone at the end
+        waiting.sort(key=lambda entry: -(clock.expected[entry.name] or 0.0))
+        with closing(_outcomes(waiting, settings, workers)) as outcomes:
+            for outcome in outcomes:
+                finish(outcome)
+    if not settings.fresh:
+        # a worker may have written a result that the interrupted parent did not hear of
+        late = {entry.name: stored(entry, settings) for entry in entries if entry.name not in done}
+        done |= {name: result for name, result in late.items() if result is not None}
+    outcomes = [done[entry.name] for entry in entries if entry.name in done]
+    return AtlasRun(
+        results=tuple(outcome for outcome in outcomes if isinstance(outcome, Result)),
+        failures=tuple(outcome for outcome in outcomes if isinstance(outcome, Failure)),
+        left=tuple(entry.name for entry in entries if entry.name not in done),
+        not_run=tuple(outcome for outcome in outcomes if isinstance(outcome, NotRun)),
+    )
+
+
+def stored(entry: Entry, settings: Settings) -> Result | None:
+    """The result on disk, if it can be read and running the claim again would give the same."""
+    result = _on_disk(entry, settings)
+    if result is None:
+        return None
+    wanted = fingerprint_of(entry, seed=settings.seed, preset=settings.preset)
+    return result if (result.claim, result.fingerprint) == (entry.name, wanted) else None
+
+
+def _on_disk(entry: Entry, settings: Settings) -> Result | None:
+    try:
+        text = claim_file(settings.out / RESULTS, entry.name, "json").read_text(encoding="utf-8")
+        return Result.from_json(text)
+    except (OSError, UnicodeDecodeError, ResultFormatError):
+        return None
+
+
+def _seconds_before(entry: Entry, settings: Settings) -> float | None:
+    """How long the claim took when it was last run, even if that result is no longer good."""
+    result = _on_disk(entry, settings)
+    return result.seconds if result and (result.claim, result.preset) == (entry.name, settings.preset) else None
+
+
+class _Clock:
+    """The time left, from the time since the start and the share of the expected work that is done."""
+
+    def __init__(self, expected: Mapping[str, float | None]) -> None:
+        self.expected = dict(expected)
+        self.waiting = set(expected)
+        self.start = time.monotonic()
+
+    def left(self, name: str) -> float:
+        """To be called when a claim is finished."""
+        self.waiting.discard(name)
+        known = [seconds for seconds in self.expected.values() if seconds is not None]
+        usual = max(sum(known) / len(known), 1e-3) if known else 1.0
+        work = {claim: usual if seconds is None else seconds for claim, seconds in self.expected.items()}
+        rest = sum(work[claim] for claim in self.waiting)
+        finished = max(sum(work.values()) - rest, 1e-9)
+        return (time.monotonic() - self.start) * rest / finished
+
+
+def _run(entry: Entry, settings: Settings) -> Result | Failure | NotRun:
+    try:
+        # the atlas says how far it is
+        with hushed():
+            return run(entry, seed=settings.seed, preset=settings.preset)
+    except ClaimNotRunError as missing:
+        return NotRun(entry.name, missing.do)
+    except ClaimRunError as error:
+        return Failure(entry.name, error.got, "".join(traceback.format_exception(error.__cause__ or error)))
+
+
+def _store(outcome: Result | Failure | NotRun, settings: Settings) -> Result | Failure | NotRun:
+    if isinstance(outcome, Result):
+        write_atomically(claim_file(settings.out / RESULTS, outcome.claim, "json"), outcome.to_json().encode())
+    return outcome
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is sent to a worker: only the module's name travels, an experiment may hold things that cannot be sent."""
+
+    settings: Settings
+
+    def __call__(self, module: str) -> Result | Failure | NotRun:
+        outcome = _run(load(module), self.settings)
+        return outcome if self.settings.scheduler else _store(outcome, self.settings)
+
+
+def _outcomes(
+    entries: Sequence[Entry], settings: Settings, workers: Workers
+) -> Generator[Result | Failure | NotRun, None, None]:
+    """Outcomes in the order in which they are finished; a worker that dies is a failure of what it left."""
+    if workers.scheduler is None and min(workers.jobs, len(entries)) == 1:
+        yield from (_store(_run(entry, settings), settings) for entry in entries)
+        return
+    if not entries:
+        return
+    with closing(workers.each(_Task(settings), [entry.module for entry in entries])) as values:
+        for i, outcome in values:
+            entry = entries[i]
+            if isinstance(outcome, Lost):
+                yield Failure(
+                    entry.name, f"a worker process died before claim {entry.name} was finished: {outcome.why}"
+                )
+            elif workers.scheduler is not None:
+                yield _store(_same_version(outcome, entry, settings), settings)
+            else:
+                yield outcome
+
+
+def _same_version(outcome: Result | Failure | NotRun, entry: Entry, settings: Settings) -> Result | Failure | NotRun:
+    """A result of other sources than those here is no result of this atlas."""
+    wanted = fingerprint_of(entry, seed=settings.seed, preset=settings.preset)
+    if isinstance(outcome, Result) and outcome.fingerprint != wanted:
+        return Failure(entry.name, f"the worker that ran claim {entry.name} has other versions than this machine")
+    return outcome

@@ -1,0 +1,83 @@
+"""What `measureformer lens` does: models and texts in, diagnoses and a report out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from measureformer.errors import TextError
+from measureformer.lens import Diagnosis, Model, diagnose, load
+from measureformer.lens.figures import PANELS, figures, table
+from measureformer.lens.page import Part, write_lens_report
+from measureformer.lens.text import read_text
+from measureformer.parallel.progress import bar
+from measureformer.storage.files import write_atomically
+
+TEXTS = (".txt", ".md", ".rst", ".text")
+TOPICS = ("assert", "class", "comparisons", "context-managers", "exceptions")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of the command."""
+
+    path: Path | None
+    text: Path | None
+    tokens: int
+    against: Path | None
+    out: Path
+    quick: bool
+
+
+def run_lens(request: Request) -> tuple[list[Diagnosis], Path]:
+    """One diagnosis, or two to compare, and the page about them."""
+    with bar("lens", 2) as show:
+        show(0, "opening the model")
+        model, text = load(request.path), _text(request.text)
+        pairs = [(model, text)]
+        if request.against is not None:
+            show(1, f"opening {request.against.name}")
+            another_text = request.against.suffix in TEXTS
+            pairs.append((model, read_text(request.against)) if another_text else (load(request.against), text))
+    found = [_diagnosed(request, i, *pair) for i, pair in enumerate(pairs)]
+    # the numbers first: the page is made from them, and nothing unfinished is ever shown
+    write_atomically(request.out / "lens.json", ("[" + ",".join(one.to_json() for one in found) + "]").encode())
+    with bar("lens", 1) as show:
+        show(0, "drawing the report")
+        return found, _page(request, found)
+
+
+def _page(request: Request, found: list[Diagnosis]) -> Path:
+    names = " against ".join(f"{one.architecture} {one.model}" for one in found)
+    facts: list[str] = []
+    for one in found:
+        mask = "causal, " if one.causal else ""
+        sizes = f"{one.depth} layers, dimension {one.dim}, {one.head_count} heads"
+        facts.append(f"{one.model}: {sizes}, {mask}on {one.tokens} tokens; {one.seconds:.0f} s.")
+        facts += one.sentences()
+    parts = [Part(f"{one.model}, layer by layer", *table(one)) for one in found]
+    return write_lens_report(
+        request.out, title=f"Lens on {names}", facts=facts, figures=figures(*found), panels=PANELS, parts=parts
+    )
+
+
+def _diagnosed(request: Request, i: int, model: Model, text: str) -> Diagnosis:
+    if model.anatomy.reads != "text":
+        raise TextError(
+            got=f"{model.architecture.name}, which reads tables",
+            need="a model of texts",
+            do="In Python: mf.lens.diagnose(model, mf.lens.Table(X, y, queries)).",
+        )
+    most = min(request.tokens, model.anatomy.limit or request.tokens)
+    # a text may be longer than the context: what is used is said in the report
+    ids = model.tokenized(text)[:most]
+    return diagnose(model, ids, lipschitz=not request.quick, save=request.out / f"run-{i}")
+
+
+def _text(path: Path | None) -> str:
+    """The text of the file, or one that every Python brings along."""
+    if path is not None:
+        return read_text(path)
+    from pydoc_data.topics import topics
+
+    return " ".join(" ".join(topics[name].split()) for name in TOPICS if name in topics)

@@ -1,0 +1,211 @@
+"""`clusters`: which atoms belong together at a given distance, and how long that lasts along a flow."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import numpy as np
+
+from measureformer.errors import OptionError, ShapeError
+from measureformer.measures import AbstractAtomic, Discrete
+from measureformer.measures.atomic import concrete
+from measureformer.numerics.arrays import finite, floats, shaped
+
+NEIGHBOURS = 8
+"""How many neighbours each atom names at first; where that is not all of them, the search goes on."""
+
+
+class Clusters(eqx.Module):
+    """The connected components of a cloud at one threshold; see `clusters`."""
+
+    threshold: float
+    count: int
+    labels: np.ndarray
+    """Number of the cluster of each atom, in order of first appearance; −1 for an atom without mass."""
+    masses: np.ndarray
+    """Mass of each cluster."""
+    centers: np.ndarray
+    """Centre of mass of each cluster."""
+
+
+def clusters(mu: Any, threshold: Any) -> Any:
+    """Clusters of atoms: two atoms are in one if steps of length ≤ `threshold` lead from one to the other.
+
+    `mu` is a measure with atoms or an array of points (n, d). One threshold gives `Clusters`, several give a tuple of
+    them. Exact, and in memory linear in n, also where a whole cloud lies within one threshold: every atom names its
+    nearest neighbours, and components that could still touch are joined through nearest foreign atoms (Borůvka's
+    rounds). Time is about n log n in low dimension; in high dimension the trees compare most pairs.
+
+    >>> import measureformer as mf
+    >>> found = mf.clustering.clusters([[0.0], [0.1], [0.2], [5.0]], 0.15)
+    >>> found.count, found.labels.tolist(), found.masses.round(12).tolist()
+    (2, [0, 0, 0, 1], [0.75, 0.25])
+    """
+    mu = mu if isinstance(mu, AbstractAtomic) else Discrete.uniform(mu)
+    concrete(mu, "clusters")
+    values = np.asarray(floats(threshold, "threshold"))
+    finite(values, "threshold")
+    if values.ndim > 1 or values.size == 0 or (values < 0).any():
+        raise OptionError(
+            got=f"threshold = {threshold!r}", need="a distance ≥ 0, or several", do="Pass e.g. 0.1 or [0.1, 0.01]."
+        )
+    if values.ndim == 1:
+        return tuple(_clusters(mu, float(value)) for value in values)
+    return _clusters(mu, float(values))
+
+
+def _clusters(mu: AbstractAtomic, threshold: float) -> Clusters:
+    weights, points = np.asarray(mu.weights), np.asarray(mu.points)
+    felt = np.flatnonzero(weights > 0)
+    # copies of a point are one point: trees do not like them, and they need no search
+    distinct, copy = np.unique(points[felt] + 0.0, axis=0, return_inverse=True)
+    group = components(distinct, threshold)[copy.reshape(-1)]
+    _, first, group = np.unique(group, return_index=True, return_inverse=True)
+    order = np.argsort(np.argsort(first))
+    labels = np.full(mu.n, -1)
+    labels[felt] = order[group.reshape(-1)]
+    count, mass = len(first), weights[felt]
+    masses = np.bincount(labels[felt], mass, count)
+    sums = np.stack([np.bincount(labels[felt], mass * column, count) for column in points[felt].T], axis=1)
+    return Clusters(threshold, count, labels, masses, sums / masses[:, None])
+
+
+def components(points: np.ndarray, threshold: float) -> np.ndarray:
+    """Labels of the connected components of distinct points, two being linked at distance ≤ threshold."""
+    from scipy.spatial import KDTree
+
+    n = len(points)
+    if n == 1:
+        return np.zeros(1, int)
+    # the tree's bound is strict, and distances at the bound count here
+    reach = np.nextafter(threshold, np.inf)
+    named = min(NEIGHBOURS, n - 1)
+    distance, other = map(np.asarray, KDTree(points).query(points, k=named + 1, distance_upper_bound=reach))
+    here, place = np.nonzero(np.isfinite(distance))
+    labels = _joined(n, np.arange(n), here, other[here, place])
+    # an atom with a free place in its list has named all of its neighbours: a link that nobody named is between others
+    open_ended = np.flatnonzero(np.isfinite(distance[:, -1])) if named < n - 1 else np.zeros(0, int)
+    while len(open_ended):
+        pairs = _foreign(points[open_ended], labels[open_ended], reach)
+        if not len(pairs):
+            break
+        labels = _joined(n, labels, *open_ended[pairs].T)
+    return labels
+
+
+def _foreign(points: np.ndarray, labels: np.ndarray, reach: float) -> np.ndarray:
+    """Pairs of points within reach that have different labels: to each point the nearest such one, for each bit.
+
+    Labels that differ differ in a bit, so a tree for each value of each bit finds every component that is in reach of
+    another one.
+    """
+    from scipy.spatial import KDTree
+
+    _, labels = np.unique(labels, return_inverse=True)
+    found = [np.zeros((0, 2), int)]
+    for bit in range(int(labels.max()).bit_length()):
+        zeros, ones = (np.flatnonzero((labels >> bit) & 1 == value) for value in (0, 1))
+        # the smaller side asks
+        few, many = sorted((zeros, ones), key=len)
+        distance, nearest = map(np.asarray, KDTree(points[many]).query(points[few], distance_upper_bound=reach))
+        hit = np.isfinite(distance)
+        found.append(np.stack([few[hit], many[nearest[hit]]], axis=1))
+    return np.concatenate(found)
+
+
+def _joined(n: int, labels: np.ndarray, here: np.ndarray, there: np.ndarray) -> np.ndarray:
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    links = coo_array((np.ones(len(here), np.int8), (labels[here], labels[there])), shape=(n, n))
+    return connected_components(links, directed=False)[1][labels]
+
+
+def cluster_counts(points: Any, thresholds: Any) -> np.ndarray:
+    """Numbers of clusters (t, k) of a trajectory of points (t, n, d) at each of k thresholds.
+
+    >>> import numpy as np, measureformer as mf
+    >>> path = np.linspace(1.0, 0.0, 3)[:, None, None] * np.array([[0.0], [1.0]])
+    >>> mf.clustering.cluster_counts(path, [0.6, 0.1]).tolist()
+    [[2, 2], [1, 2], [1, 1]]
+    """
+    points = np.asarray(shaped(floats(points, "points"), "points", "t n d"))
+    thresholds = np.atleast_1d(np.asarray(floats(thresholds, "thresholds")))
+    return np.array([[found.count for found in clusters(frame, thresholds)] for frame in points])
+
+
+class Plateau(NamedTuple):
+    """A number of clusters and how long it lasted: it was seen at `start` and at `end`, and no longer at `after`."""
+
+    number: int
+    start: float
+    end: float
+    after: float
+    """The next saved time, when the count was different: the event lies in (end, after]. Infinite for the last one."""
+
+
+def plateaux(times: Any, counts: Any) -> tuple[Plateau, ...]:
+    """The stretches on which a number of clusters is constant, in order; clusters merge between one and the next.
+
+    Metastable states are those whose `after / start` is large.
+
+    >>> import measureformer as mf
+    >>> [tuple(p) for p in mf.clustering.plateaux([0.0, 1.0, 2.0, 3.0], [4, 4, 2, 2])]
+    [(4, 0.0, 1.0, 2.0), (2, 2.0, 3.0, inf)]
+    """
+    times = np.asarray(shaped(floats(times, "times"), "times", "t"))
+    counts = np.asarray(counts)
+    if counts.shape != times.shape or len(times) == 0:
+        raise ShapeError(
+            got=f"{times.shape} times and counts of shape {counts.shape}",
+            need="one count per time",
+            do="Take one column of cluster_counts.",
+        )
+    starts = np.flatnonzero(np.diff(counts, prepend=counts[0] - 1))
+    ends = np.append(starts[1:], len(times))
+    after = np.append(times, np.inf)
+    return tuple(
+        Plateau(int(counts[i]), float(times[i]), float(times[j - 1]), float(after[j]))
+        for i, j in zip(starts, ends, strict=True)
+    )
+
+
+def merge_times(times: Any, points: Any, threshold: float) -> np.ndarray:
+    """When clusters merge along a trajectory of points (t, n, d): one time for each cluster that is lost.
+
+    An event between two saved times is placed by bisection along the straight lines between them, which is accurate to
+    second order in their distance; where a cluster splits again, nothing is counted back.
+
+    >>> import numpy as np, measureformer as mf
+    >>> path = np.array([1.0, 0.5, 0.0])[:, None, None] * np.array([[0.0], [1.0]])
+    >>> mf.clustering.merge_times([0.0, 1.0, 2.0], path, 0.25).round(6).tolist()
+    [1.5]
+    """
+    times = np.asarray(shaped(floats(times, "times"), "times", "t"))
+    points = np.asarray(shaped(floats(points, "points"), "points", "t n d"))
+    if len(times) != len(points):
+        raise ShapeError(
+            got=f"{len(times)} times for {len(points)} clouds",
+            need="one cloud per time",
+            do="Pass traj.times, traj.points.",
+        )
+    counts = cluster_counts(points, threshold)[:, 0]
+    events: list[float] = []
+    for i in np.flatnonzero(np.diff(counts) < 0):
+        events += _between(times[i : i + 2], points[i : i + 2], int(counts[i]), int(counts[i + 1]), threshold)
+    return np.array(events)
+
+
+def _between(times: np.ndarray, points: np.ndarray, before: int, after: int, threshold: float) -> list[float]:
+    """The times at which the count falls from `before` to `after`, one for each cluster."""
+    found: list[float] = []
+    low = 0.0
+    for wanted in range(before - 1, after - 1, -1):
+        high = 1.0
+        for _ in range(20):
+            middle = 0.5 * (low + high)
+            cloud = (1 - middle) * points[0] + middle * points[1]
+            low, high = (low, middle) if clusters(cloud, threshold).count <= wanted else (middle, high)
+        found.append(float((1 - high) * times[0] + high * times[1]))
+    return found

@@ -1,0 +1,273 @@
+"""`sphere_flow`: tokens on the unit sphere that attend to each other, in continuous depth."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.attention import attend
+from measureformer.errors import NotFiniteError, OffSphereError, OptionError, ZeroVectorError
+from measureformer.flows.schedule import checked_times
+from measureformer.flows.solve import AbstractField, checked_tolerance, solve
+from measureformer.measures import Discrete
+from measureformer.measures.atomic import concrete
+from measureformer.measures.discrete import checked_points
+from measureformer.numerics.arrays import cast, common_dtype, default_float, on_device, positive_int, scalar
+from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+
+Norm = Literal["post", "pre"]
+
+
+class SphereFlow(eqx.Module):
+    """Tokens on the sphere at the requested times; see `sphere_flow`."""
+
+    times: Float[Array, " t"]
+    points: Float[Array, "t n d"]
+    """The tokens divided by their norms."""
+    norms: Float[Array, "t n"]
+    """Their norms: 1, unless `norm="pre"`."""
+    beta: float
+    normalized: bool
+
+    @property
+    def measures(self) -> tuple[Discrete, ...]:
+        """The uniform measures of the tokens at `times`."""
+        return tuple(Discrete.uniform(points) for points in np.asarray(self.points))
+
+    def energy(self) -> np.ndarray:
+        """The energy E_β at `times`, which never decreases."""
+        return np.array([sphere_energy(points, self.beta) for points in np.asarray(self.points)])
+
+
+def sphere_flow(
+    points: Any, beta: Any, times: Any, *, normalized: bool = True, norm: Norm = "post", rtol: Any = 1e-9
+) -> SphereFlow:
+    """Tokens (n, d) on the unit sphere, each drawn towards what it attends to: SA, or USA if not `normalized`.
+
+    With `norm="post"` tokens are normalised after each of infinitely many layers, which keeps them on the sphere. With
+    "pre" what enters a layer is normalised and tokens are not: they grow, `norms` says how far, and their directions
+    `points` move the slower the longer they are; they may start anywhere but at 0.
+
+    Steps are adaptive. The sphere is kept by construction: the field is lifted to x_i' = |x_i| v_i(x/|x|), which is
+    homogeneous of degree 1 in each token, so that a Runge–Kutta step of the lift, divided by its norm, is a step of the
+    method with projection, of the same order. Memory is linear in n.
+
+    Statement   SA   x_i' = Proj_{x_i}(Σ_j e^{β⟨x_i,x_j⟩} x_j / Σ_j e^{β⟨x_i,x_j⟩}),   Proj_x y = y − ⟨x,y⟩x
+                USA  x_i' = Proj_{x_i}(Σ_j e^{β⟨x_i,x_j⟩} x_j / n)
+                "pre": the same sums of x/|x|, without the projection; directions θ and norms r then follow
+                θ_i' = Proj_{θ_i}(…)/r_i, r_i' = ⟨θ_i, …⟩
+    Hypotheses  checked: |x_i| = 1 up to rounding, for "post".
+    Cost        13 attentions of n tokens for each step.
+    Ref         geshkovski2023; rigollet2025 for "pre".
+
+    >>> import numpy as np, measureformer as mf
+    >>> traj = mf.clustering.sphere_flow(np.eye(3), 0.0, [0.0, 1.0])
+    >>> products = traj.points[1] @ traj.points[1].T
+    >>> abs(float(products[0, 1]) - mf.clustering.geshkovski23_equiangular(3, 1.0)) < 1e-8
+    True
+    """
+    times, post = checked_times(times), checked_norm(norm) == "post"
+    given, dtype = common_dtype(X := on_sphere(points) if post else off_zero(points)), default_float()
+    beta = float(scalar(beta, "beta"))
+    n, size = len(X), bucket(len(X))
+    X = X.astype(dtype)
+    start = pad_rows(X / np.linalg.norm(X, axis=1, keepdims=True) if post else X, size)
+    log_weights = pad_log_weights(np.full(n, -math.log(n), dtype), size)
+    field = _Sphere(np.asarray(beta, dtype), log_weights, bool(normalized), post)
+    rtol = checked_tolerance(rtol, dtype)
+    found = solve(field, start, times, rtol=rtol, atol=rtol, seen=lambda y: Discrete.uniform(y[:n]))
+    states = found.states[:, :n]
+    norms = np.linalg.norm(states, axis=2)
+    states, norms = states / norms[:, :, None], np.ones_like(norms) if post else norms
+    arrays = cast((times, states, norms), given)
+    return SphereFlow(*map(on_device, arrays), beta=beta, normalized=bool(normalized))
+
+
+class _Sphere(AbstractField):
+    beta: Any
+    log_weights: Any
+    normalized: bool = eqx.field(static=True)
+    post: bool = eqx.field(static=True)
+
+    def velocity(self, t: Any, y: Any) -> Any:
+        norm = jnp.sqrt(jnp.sum(y * y, axis=1, keepdims=True))
+        x = y / norm
+        seen = attend(self.beta * x, x, x, self.log_weights)
+        drift = seen.values if self.normalized else jnp.exp(seen.log_normalizer)[:, None] * seen.values
+        if not self.post:
+            return drift
+        # x/|x| moves in the same way without the projection, but norms would grow like e^t
+        return norm * (drift - jnp.sum(drift * x, axis=1, keepdims=True) * x)
+
+
+def checked_norm(norm: Any) -> Norm:
+    """Refuse a place of the normalisation that is not one of the two."""
+    if norm not in ("post", "pre"):
+        raise OptionError(got=f"norm = {norm!r}", need='"post" or "pre"', do='Leave it out for "post".')
+    return norm
+
+
+def sphere_energy(points: Any, beta: Any) -> float:
+    """E_β = Σ_ij e^{β⟨x_i,x_j⟩}/(2βn²); at β = 0 the limit of E_β − 1/(2β), which is |mean of the tokens|²/2.
+
+    Statement   along USA, dE/dt = Σ_i |x_i'|²/n ≥ 0; along SA it does not decrease either
+    Ref         geshkovski2023.
+
+    >>> import numpy as np, measureformer as mf
+    >>> round(mf.clustering.sphere_energy(np.eye(2), 1.0), 6), mf.clustering.sphere_energy(np.eye(2), 0.0)
+    (0.92957, 0.25)
+    """
+    X, beta = on_sphere(points).astype(default_float()), float(scalar(beta, "beta"))
+    if beta == 0:
+        return 0.5 * float(np.sum(X.mean(axis=0) ** 2))
+    log_sums = np.asarray(attend(beta * X, X, np.zeros((len(X), 1))).log_normalizer) - math.log(len(X))
+    if log_sums.max() > 700:
+        raise NotFiniteError(
+            got=f"an energy of about e^{log_sums.max():.0f} at beta = {beta:g}",
+            need="a number that fits",
+            do="Take |beta| below 700.",
+        )
+    return float(np.exp(log_sums).mean() / (2 * beta))
+
+
+def on_sphere(points: Any) -> np.ndarray:
+    """Points as NumPy, refused unless their norms are 1 up to rounding."""
+    concrete(points, "a flow on the sphere")
+    X = np.asarray(checked_points(points))
+    off = np.abs(np.linalg.norm(X, axis=1) - 1)
+    worst = int(off.argmax())
+    if off[worst] > 1e4 * np.finfo(X.dtype).eps:
+        raise OffSphereError(
+            got=f"point {worst} with norm {float(np.linalg.norm(X[worst])):.12g}",
+            need="points of norm 1",
+            do="Divide each by its norm: mf.UnitNorm().tokens(points).",
+        )
+    return X
+
+
+def off_zero(points: Any) -> np.ndarray:
+    """Points as NumPy, refused if one of them has no direction."""
+    concrete(points, "a flow on the sphere")
+    X = np.asarray(checked_points(points))
+    norms = np.linalg.norm(X, axis=1)
+    if not norms.min() > 0:
+        raise ZeroVectorError(
+            got=f"point {int(norms.argmin())} at 0", need="points with a direction", do="Take it out, or move it."
+        )
+    return X
+
+
+class Equiangular(eqx.Module):
+    """Common inner product of n equiangular tokens along the flow; see `equiangular`."""
+
+    times: Float[Array, " t"]
+    cosines: Float[Array, " t"]
+    log_gaps: Float[Array, " t"]
+    """log(1 − γ), accurate also where γ is 1 to all digits."""
+    norms: Float[Array, " t"]
+    """The common norm of the tokens: 1, unless `norm="pre"`."""
+
+
+def equiangular(
+    n: Any, beta: Any, times: Any, *, start: Any = 0.0, normalized: bool = True, norm: Norm = "post"
+) -> Equiangular:
+    """The inner product γ of n tokens that all have the same one, `start` at first: one equation instead of n.
+
+    log(1 − γ) is integrated, so the tail is as accurate as the beginning. `norm` is that of `sphere_flow`; with "pre",
+    tokens have norm 1 at first.
+
+    Statement   SA   γ' = 2(1−γ)((n−1)γ+1)/(e^{β(1−γ)}+n−1),    1 − γ ~ e^{−2t}
+                USA  γ' = (2/n) e^{βγ}(1−γ)((n−1)γ+1),          1 − γ ~ e^{−2e^β t}
+                "pre", SA  the same γ' divided by the norm r,   1 − γ ~ t^{−2},
+                     r' = (e^{β(1−γ)}+(n−1)γ)/(e^{β(1−γ)}+n−1)
+    Ref         geshkovski2023; rigollet2025 for "pre".
+
+    >>> import measureformer as mf
+    >>> curve = mf.clustering.equiangular(32, 0.0, [0.0, 5.186261])
+    >>> round(float(curve.cosines[1]), 6)
+    0.999
+    """
+    times, n = checked_times(times), positive_int(n, "n")
+    beta, start = float(scalar(beta, "beta")), float(scalar(start, "start"))
+    if n < 2 or not -1 / (n - 1) < start < 1:
+        raise OptionError(
+            got=f"n = {n}, start = {start:g}",
+            need="n ≥ 2 tokens and −1/(n−1) < start < 1",
+            do="Orthogonal tokens have start = 0.",
+        )
+    dtype, post = default_float(), checked_norm(norm) == "post"
+    field = _Equiangular(np.asarray(n, dtype), np.asarray(beta, dtype), bool(normalized), post)
+    rtol = checked_tolerance(1e-11, dtype)
+    state = np.array([math.log1p(-start), 0.0], dtype)
+    log_gaps, log_norms = solve(field, state, times, rtol=rtol, atol=rtol).states.T
+    return Equiangular(*map(on_device, (times.astype(dtype), -np.expm1(log_gaps), log_gaps, np.exp(log_norms))))
+
+
+class _Equiangular(AbstractField):
+    """(log(1 − γ), log r)."""
+
+    n: Any
+    beta: Any
+    normalized: bool = eqx.field(static=True)
+    post: bool = eqx.field(static=True)
+
+    def velocity(self, t: Any, y: Any) -> Any:
+        gap, others = jnp.exp(y[0]), self.n - 1
+        # weights of a token itself and of all others together, relative to e^{βγ}
+        itself = jnp.exp(self.beta * gap)
+        scale = itself + others if self.normalized else self.n * jnp.exp(-self.beta * (1 - gap))
+        turn, growth = -2 * (others * (1 - gap) + 1) / scale, (itself + others * (1 - gap)) / scale
+        if self.post:
+            return jnp.stack([turn, jnp.zeros_like(turn)])
+        return jnp.stack([turn, growth]) * jnp.exp(-y[1])
+
+
+def rigollet25_long_context(rho: Any, gamma: Any, n: Any = None) -> float:
+    """The cosine of two outputs of attention among n equiangular tokens of cosine ρ, at β = γ log n.
+
+    Without n, the limit n → ∞: too small a γ makes all outputs equal, too large a one makes attention the identity.
+
+    Statement   the limit is 1 for γ < 1/(1−ρ), 4ρ/(1+3ρ) for γ = 1/(1−ρ), ρ for γ > 1/(1−ρ)
+    Hypotheses  checked: 0 < ρ < 1.  assumed: Q = K = V = I, one softmax.
+    Ref         rigollet2025.
+
+    >>> import measureformer as mf
+    >>> [mf.clustering.rigollet25_long_context(0.5, gamma) for gamma in (1.5, 2.0, 2.5)]
+    [1.0, 0.8, 0.5]
+    >>> round(mf.clustering.rigollet25_long_context(0.5, 2.0, 10**6), 4)
+    0.8
+    """
+    rho, gamma = float(scalar(rho, "rho")), float(scalar(gamma, "gamma"))
+    if not 0 < rho < 1:
+        raise OptionError(got=f"rho = {rho:g}", need="0 < rho < 1", do="At rho = 0 outputs stay orthogonal.")
+    if n is None:
+        critical = 1 / (1 - rho)
+        return 4 * rho / (1 + 3 * rho) if gamma == critical else 1.0 if gamma < critical else rho
+    others = positive_int(n, "n") - 1
+    if others < 1:
+        raise OptionError(got=f"n = {n}", need="n ≥ 2", do="A cosine needs two tokens.")
+    # the weight of a token itself; each of the others has (1 − own)/others
+    own = 1 / (1 + others * math.exp(-gamma * (1 - rho) * math.log(n)))
+    each = (1 - own) / others
+    # Σ_jk w_j w_k ⟨x_j,x_k⟩ = ρ(Σw)² + (1 − ρ)Σw²; two outputs share all weights but those of the pair
+    square = rho + (1 - rho) * (own**2 + others * each**2)
+    product = rho + (1 - rho) * (2 * own * each + (others - 1) * each**2)
+    return product / square
+
+
+def geshkovski23_equiangular(n: int, t: float) -> float:
+    """The inner product at time t of n tokens that start orthogonal, at β = 0.
+
+    Statement   γ(t) = (e^{2t} − 1)/(e^{2t} + n − 1)
+    Ref         geshkovski2023.
+
+    >>> import measureformer as mf
+    >>> mf.clustering.geshkovski23_equiangular(2, 0.0)
+    0.0
+    """
+    return -math.expm1(-2 * t) / (1 + (n - 1) * math.exp(-2 * t))

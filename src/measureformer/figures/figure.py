@@ -1,0 +1,112 @@
+"""`Figure`: everything needed to draw a figure, as data, and nothing of how it is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, get_args
+
+from measureformer.errors import ResultFormatError
+from measureformer.storage.records import LATER
+
+Scale = Literal["linear", "log"]
+Style = Literal["line", "dashed", "points", "bars", "band"]
+Role = Literal["measured", "theory", "control", "measure"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve, cloud, set of bars or band of a figure; `y2` is the other edge of a band.
+
+    `role` says what it stands for, and how it is drawn, the same in all figures: what was "measured" in colours, what
+    "theory" says black and dashed, a "control" vermilion with crosses, a "measure" itself green. Without it the label
+    decides: "control …", "tokens", "density", "particles", "law" and "start" are what they say, and theory is every
+    dashed line and a line that is called a bound, a limit or certified; the rest was measured. A band without a role
+    takes the colour of the series before it.
+    Numbers may come as any sequence, NumPy and JAX arrays included; not-a-number interrupts a curve.
+
+    >>> Series("measured", x=(10.0, 100.0), y=(0.3, 0.1), style="points").y
+    (0.3, 0.1)
+    >>> Series("what Theorem 2 promises", x=(10.0, 100.0), y=(0.4, 0.2), role="theory").role
+    'theory'
+    """
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    style: Style = "line"
+    y2: tuple[float, ...] = ()
+    role: Role | None = field(default=None, metadata=LATER)
+
+    def __post_init__(self) -> None:
+        for name in ("x", "y", "y2"):
+            # a result holds plain numbers only: arrays would be neither JSON nor comparable
+            object.__setattr__(self, name, _numbers(getattr(self, name), self.label))
+        _require_one_of(self.style, Style, f"style of the series {self.label[:60]!r}")
+        if self.role is not None:
+            _require_one_of(self.role, Role, f"role of the series {self.label[:60]!r}", "Leave it out for the label's.")
+        if len(self.x) != len(self.y) or len(self.y2) != (len(self.y) if self.style == "band" else 0):
+            raise ResultFormatError(
+                got=f"{len(self.x)} x, {len(self.y)} y and {len(self.y2)} y2 in the series {self.label[:60]!r}",
+                need="as many x as y, and as many y2 for a band but none otherwise",
+                do="Give arrays of the same length.",
+            )
+
+
+def _numbers(values: Any, label: str) -> tuple[float, ...]:
+    try:
+        # entry by entry, an array of JAX is slow to read
+        return tuple(map(float, values.tolist() if hasattr(values, "tolist") else values))
+    except (TypeError, ValueError):
+        raise ResultFormatError(
+            got=f"entries that are no numbers in the series {label[:60]!r}",
+            need="one number for each point",
+            do="Give arrays with one axis.",
+        ) from None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Everything needed to draw a figure, and nothing of how it is drawn.
+
+    With `equal`, for points of the plane, a unit is as long on both axes, so that a circle is round.
+
+    >>> figure = Figure("Error", "n", "error", (Series("measured", (10.0, 100.0), (0.3, 0.1)),), xscale="log")
+    >>> figure.xscale, figure.yscale
+    ('log', 'linear')
+    """
+
+    title: str
+    xlabel: str
+    ylabel: str
+    series: tuple[Series, ...]
+    xscale: Scale = "linear"
+    yscale: Scale = "linear"
+    xticks: tuple[str, ...] = ()
+    """Names of the positions 0, 1, 2, … on the x axis, for bars; empty for a numerical axis."""
+    caption: str = ""
+    equal: bool = field(default=False, metadata=LATER)
+
+    def __post_init__(self) -> None:
+        # one series, or a list of them, is what people write who make their first figure
+        given: Any = self.series
+        object.__setattr__(self, "series", tuple(given) if hasattr(given, "__iter__") else (given,))
+        if strange := [entry for entry in cast(tuple[Any, ...], self.series) if not isinstance(entry, Series)]:
+            raise ResultFormatError(
+                got=f"a {type(strange[0]).__name__} among the series of the figure {self.title[:60]!r}",
+                need="curves and clouds with a label",
+                do='Make them with mf.Series("label", x, y).',
+            )
+        _require_one_of(self.xscale, Scale, "xscale")
+        _require_one_of(self.yscale, Scale, "yscale")
+        if self.equal and (self.xticks or "log" in (self.xscale, self.yscale)):
+            raise ResultFormatError(
+                got=f"equal axes, one of them logarithmic or of names, in the figure {self.title[:60]!r}",
+                need="two linear axes of numbers",
+                do="Leave out equal, or the scales and names.",
+            )
+
+
+def _require_one_of(value: Any, choices: Any, what: str, do: str = "Leave it out for the first.") -> None:
+    if value not in get_args(choices):
+        need = ", ".join(f'"{choice}"' for choice in get_args(choices))
+        raise ResultFormatError(got=f"{value!r} as the {what}", need=f"one of {need}", do=do)

@@ -1,0 +1,61 @@
+"""Small multiples: many lines of one figure, each in small axes of its own, all with the same scales."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any, cast
+
+from measureformer.figures.draw import counts, curve, set_scale, style, wrapped, write_legend
+from measureformer.figures.figure import Figure
+from measureformer.figures.roles import Looks
+
+_PANEL, _WORDS, _NARROWEST = (1.15, 0.9), (0.4, 0.8), 4.8
+"""Width and height of small axes, what is added to all of them for words, and the width that a title and a legend need
+at least, in inches."""
+
+
+def draw_panels(figure: Figure) -> Any:
+    """The figure with each of its lines in small axes of its own, named above them; other series are in all of them.
+
+    For heads, layers or seeds by the dozen, which nobody could tell apart in one pair of axes.
+    """
+    single = [series for series in figure.series if series.style == "line"]
+    shared = [series for series in figure.series if series.style != "line"]
+    columns = _columns(len(single))
+    rows = math.ceil(len(single) / columns)
+    with style():
+        canvas = cast(Any, importlib.import_module("matplotlib.figure"))
+        width, height = (n * side + more for n, side, more in zip((columns, rows), _PANEL, _WORDS, strict=True))
+        size = max(width, _NARROWEST), height
+        drawing = canvas.Figure(figsize=size, layout="constrained", facecolor="white")
+        grid = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).reshape(-1)
+        set_scale(grid[0], "x", figure.xscale, [x for series in figure.series for x in series.x])
+        if figure.xscale == "linear" and counts(figure):
+            grid[0].xaxis.get_major_locator().set_params(integer=True)
+        set_scale(grid[0], "y", figure.yscale, [y for series in figure.series for y in (*series.y, *series.y2)])
+        handles: list[Any] = []
+        for axes, own in zip(grid, single, strict=False):
+            looks = Looks()
+            curve(axes, own, looks.next(own), marked=False)
+            handles = [curve(axes, series, looks.next(series), marked=False) for series in shared]
+            axes.set_title(wrapped(own.label, 22, 1), parse_math=False, fontsize=8, pad=2)
+            axes.tick_params(labelsize=7)
+        for axes in grid[len(single) :]:
+            axes.set_axis_off()
+        for axes in grid[max(len(single) - columns, 0) : len(single)]:
+            # a common label would lie below the legend; and not every column ends in the last row
+            axes.set_xlabel(wrapped(figure.xlabel, 22, 1), fontsize=8, parse_math=False)
+            axes.tick_params(labelbottom=True)
+        drawing.suptitle(wrapped(figure.title, 64), x=0.02, ha="left", fontsize=10.5, parse_math=False)
+        drawing.supylabel(wrapped(figure.ylabel, 38), fontsize=9, parse_math=False)
+        if shared:
+            drawing.set_figheight(size[1] + 0.17 * write_legend(drawing, handles, [series.label for series in shared]))
+        return drawing
+
+
+def _columns(count: int) -> int:
+    """Of a grid that is a little wider than high, with as few empty places as possible."""
+    side = math.sqrt(1.3 * count)
+    near = range(math.ceil(math.sqrt(count)), math.ceil(1.5 * side) + 1)
+    return min(near, key=lambda columns: (-count % columns, abs(columns - side)))

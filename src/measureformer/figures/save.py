@@ -1,0 +1,40 @@
+"""A figure of one's own, drawn like those of the atlas."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+
+from measureformer.errors import DtypeError, OptionError
+from measureformer.figures.draw import draw, to_pdf, to_svg
+from measureformer.figures.figure import Figure
+from measureformer.storage.files import write_atomically
+
+_KINDS = {".svg": to_svg, ".pdf": to_pdf}
+
+
+def save_figure(figure: Figure, path: str | PathLike[str]) -> Path:
+    """Draw a figure in the style of the atlas and write it, as SVG or PDF by the ending of the path; returns the path.
+
+    The same figure gives the same bytes. That of a claim is `mf.check(name).run.figure`.
+
+    >>> import numpy as np, measureformer as mf
+    >>> t = np.linspace(0, 1, 50)
+    >>> figure = mf.Figure("A wave", "t", "height", (mf.Series("sine", t, np.sin(6 * t)),))
+    >>> mf.save_figure(figure, "wave.txt")
+    Traceback (most recent call last):
+    ...
+    measureformer.errors.OptionError: got a path that ends in '.txt'; need one that ends in .svg or .pdf. Rename it.
+    """
+    if not isinstance(figure, Figure):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DtypeError(
+            got=f"a {type(figure).__name__}", need="an mf.Figure", do="Make one from its title, labels and mf.Series."
+        )
+    target = Path(path)
+    kind = _KINDS.get(target.suffix.lower())
+    if kind is None:
+        raise OptionError(
+            got=f"a path that ends in {target.suffix!r}", need="one that ends in .svg or .pdf", do="Rename it."
+        )
+    write_atomically(target, kind(draw(figure)), do="Choose another folder, or make room.")
+    return target

@@ -1,0 +1,309 @@
+"""`flow`: a very deep transformer. Tokens move with a velocity that depends on where all of them are."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.errors import DtypeError, NoClosedFormError, OptionError, SpreadError, TimeError
+from measureformer.flows.density import with_log_density
+from measureformer.flows.drive import travel
+from measureformer.flows.flow_map import Depthwise, FlowMap, particles, refuse_failure
+from measureformer.flows.integrate import SOLVERS, WITHOUT_ERROR, Settings, Solved
+from measureformer.flows.schedule import Plan, checked_times, planned
+from measureformer.maps.base import AbstractInContextMap, queries_of, refuse_blind
+from measureformer.measures import AbstractAtomic
+from measureformer.measures.atomic import concrete
+from measureformer.numerics.arrays import (
+    at_once,
+    cast,
+    common_dtype,
+    floats,
+    host,
+    is_spread,
+    is_traced,
+    on_device,
+    positive_int,
+    scalar,
+    shaped,
+)
+from measureformer.numerics.buckets import bucket, pad_axis, pad_rows
+from measureformer.numerics.random import normal
+from measureformer.parallel.workers import collective
+
+Solver = Literal["tsit5", "dopri8", "heun", "rk4", "euler"]
+
+
+@collective()
+def flow(
+    velocity: Any,
+    mu: Any,
+    times: Any,
+    *,
+    solver: Solver = "tsit5",
+    rtol: Any = None,
+    atol: Any = None,
+    steps: int | None = None,
+    tol: float | None = None,
+    save: Any = None,
+) -> Trajectory:
+    """The measures mu_t that start from mu at times[0] and move with the velocity: ∂_t mu + div(mu v[mu]) = 0.
+
+    The velocity is an in-context map of R^d to itself, or a sequence of maps of one form that share the time equally:
+    the parameters θ(t) of a network, constant on pieces of its depth. On a `SpaceTime`, times of tokens are carried.
+
+    Steps are adaptive: the error of each is kept below atol + rtol · |x| in every coordinate (1e-6 each; in float32
+    rtol = 1e-4, atol = 1e-5). With `steps`, that many equal steps are taken between consecutive times, without error
+    control; the methods "euler" and "rk4" need them. Euler's method is a residual network: on the times [0, T] it gives
+    `Residual(velocity, T / steps)` composed `steps` times.
+
+    With `tol`, and heads of dimension 1, 2 or 3, attention is computed on a grid, in a time that grows like the number
+    of tokens: every value of every head in every velocity is within `tol`, and so is every log-normaliser, by a bound
+    that is proven; `error_bound` of the trajectory is the largest. A step that leaves the cells of its plan is taken
+    again with a new one. This is for many tokens: a million in the plane take about a second for each velocity.
+
+    With `save`, a folder, the run is kept on disk while it goes on. The same call continues one that was interrupted,
+    with the same bits as if it had not been, and reads one that is finished; `mf.flows.load_flow` reads either. A
+    measure that is spread over a mesh stays spread. These two, and `tol`, have no derivatives.
+
+    Goes through jit, grad and vmap, in the parameters and in mu, with memory for a few dozen states however many steps;
+    there `times` and options are concrete, and a failure gives NaN.
+
+    Cost        six velocities for each step of "tsit5"; no new compilation for another n or other times.
+    Ref         furuya2025, equations (9) to (14); sander2022.
+
+    >>> import measureformer as mf
+    >>> G = mf.Attention.head([[0.0]], [[0.0]], [[1.0]])        # v[mu](x) = mean of mu
+    >>> traj = mf.flow(G, mf.Discrete.uniform([[0.0], [2.0]]), [0.0, 1.0])
+    >>> traj.measures[-1].points.round(3).tolist(), traj.map(1.0)(traj.initial, [5.0]).round(3).tolist()
+    ([[1.718], [3.718]], [6.718])
+    """
+    layers = checked_layers(velocity, mu)
+    moments = checked_times(times)
+    settings, count = _settings(solver, rtol, atol, steps, common_dtype(layers, mu))
+    settings = dataclasses.replace(settings, tol=_tolerance(tol))
+    plan = planned(moments, len(layers.maps), count)
+    layers, initial = cast((layers, mu), common_dtype(layers, mu))
+    if is_traced(layers, initial):
+        if save is not None or tol is not None:
+            concrete((layers, initial), "flow with save or tol")
+        return Trajectory(layers, initial, _compiled(layers, initial, plan, settings)[0], plan, settings)
+    _check_values(layers, initial)
+    if tol is not None and is_spread(initial):
+        raise SpreadError(
+            got="tol for a measure in pieces on several devices",
+            need="all atoms in one place: a grid is made for all of them",
+            do="Take the flow of mf.gather(mu), or leave tol out.",
+        )
+    if save is not None or tol is not None or is_spread(initial):
+        points, error = at_once(travel, layers, initial, plan, settings, save)
+        return Trajectory(layers, initial, points, plan, settings, None if tol is None else error)
+    padded = initial.padded()
+    points, solved = at_once(_compiled, layers, padded, plan.padded(), settings)
+    solved = jax.tree.map(np.asarray, solved)
+    refuse_failure(solved, initial.with_points(on_device(solved.last[: initial.n])), settings)
+    kept = on_device(np.asarray(points)[: len(moments), : initial.n])
+    return Trajectory(layers, initial, kept, plan, settings)
+
+
+class Trajectory(eqx.Module):
+    """A measure that moved: `measures` at `times`, `at(t)` in between, and `map(t)`, the flow as an in-context map."""
+
+    velocity: Depthwise | None
+    """None if the trajectory was loaded without it."""
+    initial: AbstractAtomic
+    points: Float[Array, "k n d"]
+    """Where the atoms are at the times."""
+    plan: Plan
+    settings: Settings
+    error_bound: float | None = None
+    """With `tol`: the largest proven error of attention, in any velocity. None where it was streamed."""
+
+    @property
+    def times(self) -> Float[np.ndarray, " k"]:
+        """The times that were asked for."""
+        return np.array([float(t) for t in (self.plan.start, *self.plan.times)])
+
+    @property
+    def measures(self) -> tuple[Any, ...]:
+        """The measures at these times."""
+        points = host(self.points)
+        take = _row if is_spread(points) else operator.getitem
+        return tuple(self.initial.with_points(on_device(take(points, i))) for i in range(len(points)))
+
+    def map(self, t: Any) -> FlowMap:
+        """The flow from the first time to t, as an in-context map: any measure, any point. Its attention is streamed.
+
+        Where steps are adaptive any t between the first and the last time will do; a trajectory in equal steps is a
+        network that has outputs at `times` only.
+        """
+        return FlowMap(self._moved_by(), self.plan.until(self._moment(t)), self._streaming())
+
+    def at(self, t: Any) -> Any:
+        """The measure at time t: stored if t is one of the times, computed otherwise."""
+        moment = self._moment(t)
+        known = np.flatnonzero(self.times == moment)
+        if len(known):
+            return self.measures[int(known[0])]
+        if self.settings.tol is None:
+            return self.map(moment).push(self.initial)
+        parts = self._moved_by(), self.initial, self.plan.until(moment), self.settings
+        return self.initial.with_points(on_device(np.asarray(at_once(travel, *parts, None)[0][-1])))
+
+    def log_density(
+        self, log_density: Callable[[Any], Any], x: Any = None, *, key: Any = None, probes: int = 16
+    ) -> tuple[Float[Array, "k m d"], Float[Array, "k m"]]:
+        """Points that start at x, at each of the times, and log ρ_t there: a law with density ρ_0 carried by the flow.
+
+        The law is that of points which are felt by nobody, among the tokens of the initial measure; x are points
+        (m, d), the atoms if left out, and `log_density` is log ρ_0 as a function of such an array. Without a `key` the
+        divergence is exact, by d products with the derivative; with one it is an average over that many random `probes`
+        (Hutchinson's estimator), the same along the whole flow.
+
+        Statement   d/dt log ρ_t(x(t)) = −div v[mu_t](x(t))
+        Ref         chen2018, Theorem 1.
+        """
+        start = self.initial.points if x is None else queries_of(self.initial, x, None)[0]
+        moments = getattr(self.initial, "times", None)
+        concrete((self, start), "log_density")
+        if is_spread(self.initial):
+            raise SpreadError(
+                got="log_density on a measure in pieces on several devices",
+                need="all atoms in one place",
+                do="Take the flow of mf.gather(mu), if it fits.",
+            )
+        if x is not None and moments is not None:
+            raise TimeError(
+                got="points x without times, on a SpaceTime",
+                need="the atoms of the measure, which have times",
+                do="Leave x out.",
+            )
+        dtype = common_dtype(self.velocity, self.initial, start)
+        size = bucket(len(start))
+        rows, moments = pad_rows(start, size), None if moments is None else pad_rows(moments, size)
+        signs = None
+        if key is not None:
+            draws = normal(key, (positive_int(probes, "probes"), *np.shape(start)))
+            signs = pad_axis(np.where(draws < 0, -1.0, 1.0), size, 1)
+        phi = FlowMap(self._moved_by(), self.plan.padded(), self._streaming())
+        program = cast((phi, self.initial.padded(), rows, moments, signs), dtype)
+        solved = jax.tree.map(np.asarray, at_once(_compiled_density, *program))
+        last = self.initial.with_points(on_device(solved.last[0][: self.initial.n]))
+        refuse_failure(solved, last, self.settings)
+        kept = slice(len(self.plan.times)), slice(len(start))
+        logs = shaped(floats(log_density(on_device(np.asarray(start))), "log_density(x)"), "log_density(x)", "m")
+        points = np.concatenate([np.asarray(start, dtype)[None], solved.states[1][kept]])
+        change = np.concatenate([np.zeros((1, len(start)), dtype), solved.states[2][kept]])
+        return on_device(points), on_device(np.asarray(logs, dtype) + change)
+
+    def _moved_by(self) -> Depthwise:
+        if self.velocity is None:
+            raise OptionError(
+                got="a trajectory that was loaded without its velocity",
+                need="the velocity, since files hold points only",
+                do="Pass it to mf.flows.load_flow(folder, velocity).",
+            )
+        return self.velocity
+
+    def _streaming(self) -> Settings:
+        return dataclasses.replace(self.settings, tol=None)
+
+    def _moment(self, t: Any) -> float:
+        moment, times = float(scalar(t, "t")), self.times
+        inside = times[0] <= moment <= times[-1] if not self.plan.most else bool((times == moment).any())
+        if not inside:
+            raise TimeError(
+                got=f"t = {moment:g} on a trajectory from {times[0]:g} to {times[-1]:g}",
+                need="one of its times" if self.plan.most else "a time in this interval",
+                do="Ask for it in `times` of mf.flow.",
+            )
+        return moment
+
+
+@eqx.filter_jit
+def _compiled(layers: Depthwise, mu: Any, plan: Plan, settings: Settings) -> tuple[Array, Solved]:
+    solved = particles(layers, mu, plan, settings)
+    points = jax.numpy.concatenate([mu.points[None], solved.states])
+    return points, solved._replace(states=None)
+
+
+# axis 0 holds the times; the rows of axis 1 stay where they are
+_row = jax.jit(lambda points, i: points[i])
+_compiled_density = eqx.filter_jit(with_log_density)
+
+
+def checked_layers(velocity: Any, mu: Any) -> Depthwise:
+    """The velocity as layers, refused unless they are alike and made for the space of mu."""
+    maps = tuple(velocity) if isinstance(velocity, (list, tuple)) else (velocity,)
+    for G in maps:
+        if not isinstance(G, AbstractInContextMap):
+            raise DtypeError(
+                got=f"{type(G).__name__} as a velocity",
+                need="an in-context map, or a list of them",
+                do="Pass a layer such as mf.Attention; a function of two points becomes one by mf.flows.Interaction.",
+            )
+    if not maps or len({_form(G) for G in maps}) > 1:
+        raise OptionError(
+            got=f"{len(maps)} layers of {'different forms' if maps else 'any form'}",
+            need="at least one layer, and all with arrays of the same shapes",
+            do="Layers of a flow differ in their parameters only; follow one flow by another for different layers.",
+        )
+    G = maps[0]
+    G.check_meets(mu, getattr(mu, "times", None))
+    if not isinstance(mu, AbstractAtomic):
+        raise NoClosedFormError(
+            got=f"a {type(mu).__name__} to be moved by particles",
+            need="a measure with atoms",
+            do="Take atoms first, mu.discretize(n) or mu.sample(key, n); mf.gaussian_flow moves a Gaussian exactly.",
+        )
+    return Depthwise(maps)
+
+
+def _form(G: AbstractInContextMap) -> Any:
+    """What layers of one flow share: structure, shapes, and everything that is not an array."""
+    leaves, structure = jax.tree.flatten(G)
+    return structure, tuple(leaf.shape if eqx.is_array(leaf) else leaf for leaf in leaves)
+
+
+def _settings(solver: Any, rtol: Any, atol: Any, steps: Any, dtype: Any) -> tuple[Settings, int | None]:
+    if solver not in SOLVERS:
+        raise OptionError(
+            got=f"solver = {solver!r}", need=f"one of {', '.join(SOLVERS)}", do='Leave it out for "tsit5".'
+        )
+    if steps is None and solver in WITHOUT_ERROR:
+        raise OptionError(
+            got=f'solver = "{solver}" without steps',
+            need="a number of steps, since it does not know its error",
+            do="Pass steps = 100, say, or leave the solver out.",
+        )
+    single = dtype == np.float32
+    defaults = (1e-4, 1e-5) if single else (1e-6, 1e-6)
+    chosen = [default if value is None else value for value, default in zip((rtol, atol), defaults, strict=True)]
+    for name, value in zip(("rtol", "atol"), chosen, strict=True):
+        if not (np.ndim(value) == 0 and 0 < float(value) < 1):
+            raise OptionError(got=f"{name} = {value!r}", need="a number between 0 and 1", do="Leave it out.")
+    tolerances = (np.asarray(float(value)) for value in chosen)
+    return Settings(solver, *tolerances), None if steps is None else positive_int(steps, "steps")
+
+
+def _tolerance(tol: Any) -> Any:
+    if tol is not None and not (np.ndim(tol) == 0 and 0 < float(tol) < 1):
+        raise OptionError(
+            got=f"tol = {tol!r}", need="a number between 0 and 1", do="Try tol=1e-8; left out, attention is streamed."
+        )
+    return None if tol is None else np.asarray(float(tol))
+
+
+def _check_values(layers: Depthwise, mu: Any) -> None:
+    times = getattr(mu, "times", None)
+    for G in layers.maps:
+        if G.masks:
+            refuse_blind(mu, times)
+        G.examine(mu, mu.points, times)

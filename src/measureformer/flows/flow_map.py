@@ -1,0 +1,135 @@
+"""`FlowMap`: where a point is taken among the tokens of a measure. The flow as an in-context map."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from measureformer.errors import BlowUpError, DimensionMismatchError, StepLimitError
+from measureformer.flows.integrate import LIMIT, NO_STEPS_LEFT, NOT_FINITE, Field, Settings, Solved, solve
+from measureformer.flows.schedule import Plan
+from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.measures import AbstractAtomic
+from measureformer.numerics.arrays import at_once, cast, host
+
+
+class Depthwise(eqx.Module):
+    """The velocity as a function of depth: one map, or several of the same form that take turns (θ(t))."""
+
+    maps: tuple[AbstractInContextMap, ...]
+
+    def piece(self, index: Any) -> AbstractInContextMap:
+        """The map number `index`, which may be traced."""
+        if len(self.maps) == 1:
+            return self.maps[0]
+        arrays, rest = zip(*(eqx.partition(G, eqx.is_array) for G in self.maps), strict=True)
+        chosen = jax.tree.map(lambda *leaves: jnp.stack(leaves)[index], *arrays)
+        return eqx.combine(chosen, rest[0])
+
+
+class FlowMap(AbstractInContextMap):
+    """φ_t: (mu, x) ↦ the place at time t of a passive token that starts at x among the tokens of mu.
+
+    Statement   ∂_t φ_t[mu](x) = v[φ_t[mu]♯mu](φ_t[mu](x)), φ_0[mu](x) = x;  φ_{t+s} = φ_t ⋄ φ_s if v does not depend
+                on depth
+    Ref         furuya2025, equations (13) and (14).
+
+    An in-context map like any other, made by `traj.map(t)`.
+
+    >>> import measureformer as mf
+    >>> traj = mf.flow(mf.Linear([[1.0]]), mf.Discrete.dirac([1.0]), [0.0, 1.0])
+    >>> (traj.map(1.0) @ traj.map(0.5))(mf.Discrete.dirac([3.0]), [2.0]).round(4).tolist()
+    [8.9634]
+    """
+
+    velocity: Depthwise
+    plan: Plan
+    settings: Settings
+
+    @property
+    def in_dim(self) -> int | None:
+        return self.velocity.maps[0].in_dim
+
+    @property
+    def needs_time(self) -> bool:
+        return self.velocity.maps[0].needs_time
+
+    @property
+    def masks(self) -> bool:
+        return self.velocity.maps[0].masks
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        return with_passengers(self, mu, x, t).states[1][-1]
+
+    def at_atoms(self, mu: Any) -> Any:
+        return particles(self.velocity, mu, self.plan, self.settings, forward=True).states[-1]
+
+    def examine(self, mu: Any, x: Any, t: Any) -> None:
+        if not isinstance(mu, AbstractAtomic):
+            raise no_closed_form(self, mu)
+        self.velocity.maps[0].examine(mu, x, t)
+
+    def explain(self, mu: Any, x: Any, t: Any) -> None:
+        solved = at_once(eqx.filter_jit(with_passengers), *cast((self, mu, x, t), self._dtype(mu, x)))
+        refuse_failure(solved, mu.with_points(solved.last[0]), self.settings)
+
+    def __str__(self) -> str:
+        return f"FlowMap({', '.join(map(str, self.velocity.maps))})"
+
+
+def particles(velocity: Depthwise, mu: Any, plan: Plan, settings: Settings, *, forward: bool = False) -> Solved:
+    """The atoms of mu along the plan."""
+    return solve(field_of(velocity, mu), mu.points, plan, settings, forward=forward)
+
+
+def field_of(velocity: Depthwise, mu: Any) -> Field:
+    """How the atoms of mu move, as a function of where they are."""
+
+    def field(index: Any, points: Any) -> Any:
+        return alike(velocity.piece(index).at_atoms(mu.with_points(points)), points)
+
+    return field
+
+
+def with_passengers(phi: FlowMap, mu: Any, x: Any, t: Any) -> Solved:
+    """The atoms of mu and passive tokens x, as pairs of arrays: the engine never reads keys that have no mass."""
+
+    def field(index: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
+        G, moved = phi.velocity.piece(index), mu.with_points(state[0])
+        return alike(G.at_atoms(moved), state[0]), alike(G.evaluate(moved, state[1], t), state[1])
+
+    return solve(field, (mu.points, x), phi.plan, phi.settings, forward=True)
+
+
+def alike(velocity: Any, points: Any) -> Any:
+    """Refuse a velocity that is not a vector for each point. Shapes are known while the program is traced."""
+    if velocity.shape != points.shape:
+        raise DimensionMismatchError(
+            got=f"a velocity with values in R^{velocity.shape[-1]} for tokens in R^{points.shape[-1]}",
+            need="a velocity in the space of the tokens",
+            do="Compose it with mf.Linear.",
+        )
+    return velocity
+
+
+def refuse_failure(solved: Solved, last: Any, settings: Settings) -> None:
+    """Raise the named error of a solution that ended early, with its last valid state."""
+    code, time = int(solved.code), float(solved.last_time)
+    if code == NO_STEPS_LEFT:
+        raise StepLimitError(
+            got=f"{LIMIT} steps of {settings.solver}, which lead to t = {time:.6g} only",
+            need="fewer steps",
+            do="Loosen rtol and atol, rescale the velocity, or go on from the pair (time, measure) in `error.last`.",
+            last=(time, last),
+        )
+    if code == NOT_FINITE:
+        size = float(abs(host(last.points)).max())
+        raise BlowUpError(
+            got=f"a flow that stops being finite soon after t = {time:.6g}, with coordinates up to {size:.3g}",
+            need="a solution up to the last time",
+            do="Ask for earlier times; `error.last` holds the pair (time, measure) of the last valid state.",
+            last=(time, last),
+        )

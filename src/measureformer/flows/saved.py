@@ -1,0 +1,230 @@
+"""A flow as a folder: one JSON that says what it is, the initial measure, points at times, and how to go on.
+
+    flow.json               fingerprints, times, settings; written once
+    initial.safetensors     the measure
+    points-000001.…         points at the times from number 1 on; the next file goes on where this one ends
+    state.safetensors       points, solver and control after the last step that is on disk
+
+Every file is whole or not there. The state is written after the points it belongs to and says how many times have been
+reached, so that whatever moment the process dies at, the folder is that of an earlier one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from measureformer.errors import SavedRunError
+from measureformer.flows.integrate import SOLVERS
+from measureformer.flows.walk import Stand
+from measureformer.measures import Discrete, SpaceTime
+from measureformer.numerics.arrays import on_device
+from measureformer.storage.files import write_atomically
+
+FORMAT = 1
+MOST_LAYERS = 10**6
+KINDS = {"Discrete": Discrete, "SpaceTime": SpaceTime}
+_FIELDS = {
+    "format": int,
+    "velocity": str,
+    "measure": str,
+    "settings": str,
+    "times": list,
+    "kind": str,
+    "layers": int,
+    "solver": str,
+    "rtol": float,
+    "atol": float,
+    "tol": (float, type(None)),
+    "steps": (int, type(None)),
+}
+_COUNTS = ("reached", "steps", "segment", "code")
+
+
+class Folder:
+    """A saved flow on disk. `about` is what its JSON says."""
+
+    def __init__(self, path: Path, about: dict[str, Any]) -> None:
+        self.path, self.about = path, about
+
+    @staticmethod
+    def at(path: Any) -> Folder | None:
+        """The flow in this folder, None if there is none yet; refused if there is something else."""
+        path = Path(path)
+        if path.exists() and not path.is_dir():
+            raise _refused(path, "is a file", "a folder", "Name another one.")
+        file = path / "flow.json"
+        if not file.exists():
+            return None
+        try:
+            about = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise _damaged(file, f"cannot be read ({type(error).__name__})") from error
+        if not isinstance(about, dict) or about.get("format") != FORMAT:
+            raise _damaged(file, f"is not of the format {FORMAT}")
+        wrong = [name for name, kind in _FIELDS.items() if not isinstance(about.get(name), kind)]
+        wrong += [name for name, known in (("kind", KINDS), ("solver", SOLVERS)) if about.get(name) not in list(known)]
+        if not wrong:
+            good = {
+                "times": all(isinstance(t, float) for t in about["times"]),
+                "layers": 1 <= about["layers"] <= MOST_LAYERS,
+                "steps": about["steps"] is None or about["steps"] >= 1,
+            }
+            wrong = [name for name, right in good.items() if not right]
+        if wrong:
+            raise _damaged(file, f"has no good entry {wrong[0]!r}")
+        return Folder(path, about)
+
+    @staticmethod
+    def create(path: Any, about: dict[str, Any], initial: Any) -> Folder:
+        """A new folder, or a new flow in an empty one."""
+        folder = Folder(Path(path), {"format": FORMAT, "kind": type(initial).__name__, **about})
+        folder._write("initial", {name: getattr(initial, name) for name in _fields(initial)})
+        text = json.dumps(folder.about, indent=1) + "\n"
+        write_atomically(folder.path / "flow.json", text.encode(), do=_OTHER)
+        return folder
+
+    def refuse_other(self, about: dict[str, Any]) -> None:
+        """Refuse to go on with a flow that is not the one in the folder."""
+        for name in ("velocity", "measure", "times", "settings"):
+            if self.about[name] != about[name]:
+                raise self.other(name)
+
+    def other(self, what: str) -> SavedRunError:
+        return SavedRunError(
+            got=f"{self.path}, which holds the flow of {'other' if what.endswith('s') else 'another'} {what}",
+            need="the folder of the same flow, or a new one",
+            do="Name another folder, or delete this one.",
+        )
+
+    def write(self, stand: Stand, points: list[np.ndarray]) -> None:
+        """Points at the last times that were reached, then how to go on from there."""
+        if points:
+            self._write(_part(stand.reached - len(points) + 1), {"points": np.stack(points)})
+        leaves = {f"{i:03d}": leaf for i, leaf in enumerate(jax.tree.leaves(stand.state))}
+        counts = np.array([getattr(stand, name) for name in _COUNTS], np.int64)
+        self._write("state", {"counts": counts, "error": np.array([stand.error]), **leaves})
+
+    def stand(self, like: Any, possible: Callable[[Stand], bool]) -> Stand | None:
+        """Where the walk stands, as NumPy arrays in the structure and shapes of `like`; None before its first step."""
+        file = self._file("state")
+        if not file.exists():
+            return None
+        expected, structure = jax.tree.flatten(like)
+        with _opened(file) as arrays:
+            names = [f"{i:03d}" for i in range(len(expected))]
+            if sorted(arrays.keys()) != sorted([*names, "counts", "error"]):
+                raise _damaged(file, "has other arrays than this flow")
+            leaves = [_array(file, arrays, name, a.shape, a.dtype) for name, a in zip(names, expected, strict=True)]
+            counts = [int(c) for c in _array(file, arrays, "counts", (len(_COUNTS),), np.int64)]
+            error = float(_array(file, arrays, "error", (1,), np.float64)[0])
+        stand = Stand(jax.tree.unflatten(structure, leaves), *counts, error=error)
+        if not possible(stand):
+            raise _damaged(file, f"counts {', '.join(map(str, counts))}, which this flow cannot have come to")
+        return stand
+
+    def reached(self) -> int:
+        """How many times after the start are on disk."""
+        file = self._file("state")
+        if not file.exists():
+            return 0
+        with _opened(file) as arrays:
+            reached = int(_array(file, arrays, "counts", (len(_COUNTS),), np.int64)[0])
+        if not 0 <= reached < len(self.about["times"]):
+            raise _damaged(file, "counts more times than there are")
+        return reached
+
+    def error(self) -> float:
+        """The largest error bound of attention until then."""
+        with _opened(self._file("state")) as arrays:
+            return float(_array(self._file("state"), arrays, "error", (1,), np.float64)[0])
+
+    def initial(self) -> Any:
+        """The measure at the first time."""
+        file = self._file("initial")
+        kind = KINDS[self.about["kind"]]
+        names = sorted(_fields(kind))
+        with _opened(file) as arrays:
+            if sorted(arrays.keys()) != names:
+                raise _damaged(file, f"is no {self.about['kind']}")
+            shape = _shape(arrays, "points")
+            if len(shape) != 2 or 0 in shape:
+                raise _damaged(file, f"holds points of shape {shape}")
+            points = arrays.get_tensor("points")
+            given = {name: _array(file, arrays, name, shape[:1], points.dtype) for name in names if name != "points"}
+        return kind(points=on_device(points), **{name: on_device(array) for name, array in given.items()})
+
+    def points(self, reached: int, shape: tuple[int, ...], dtype: Any, *, read: bool = True) -> list[np.ndarray]:
+        """Points at these times, file by file; with `read=False` only looks whether all is there."""
+        found, count = [], 0
+        while count < reached:
+            file = self._file(_part(count + 1))
+            with _opened(file) as arrays:
+                length = (*_shape(arrays, "points"), 0)[0]
+                if length == 0:
+                    raise _damaged(file, "holds no points")
+                part = _array(file, arrays, "points", (length, *shape), dtype, read=read)
+            count += length
+            if read:
+                found.append(part[: length - max(0, count - reached)])
+        return found
+
+    def _file(self, name: str) -> Path:
+        return self.path / f"{name}.safetensors"
+
+    def _write(self, name: str, arrays: dict[str, Any]) -> None:
+        from safetensors.numpy import save
+
+        data = save({key: np.asarray(array, order="C") for key, array in arrays.items()})
+        write_atomically(self._file(name), data, do=_OTHER)
+
+
+_OTHER = "Name another folder with save, or make room."
+
+
+def _fields(measure: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(measure)]
+
+
+def _part(first: int) -> str:
+    return f"points-{first:06d}"
+
+
+@contextmanager
+def _opened(file: Path) -> Generator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy") as arrays:
+            yield arrays
+    except (SafetensorError, OSError) as error:
+        raise _damaged(file, f"cannot be read ({' '.join(str(error).split())[:80]})") from error
+
+
+def _shape(arrays: Any, name: str) -> tuple[int, ...]:
+    """Of the array of this name; () if there is none."""
+    return tuple(arrays.get_slice(name).get_shape()) if name in list(arrays.keys()) else ()
+
+
+def _array(file: Path, arrays: Any, name: str, shape: Any, dtype: Any, *, read: bool = True) -> Any:
+    if name not in list(arrays.keys()) or _shape(arrays, name) != tuple(shape):
+        raise _damaged(file, f"has {name} of shape {_shape(arrays, name)} instead of {tuple(shape)}")
+    array = arrays.get_tensor(name) if read else None
+    if array is not None and array.dtype != dtype:
+        raise _damaged(file, f"has {name} in {array.dtype} instead of {np.dtype(dtype)}")
+    return array
+
+
+def _damaged(file: Path, what: str) -> SavedRunError:
+    return _refused(file, what, "a file that mf.flow has written", "Run the flow again, into a new folder.")
+
+
+def _refused(path: Path, what: str, need: str, do: str) -> SavedRunError:
+    return SavedRunError(got=f"{path}, which {what}", need=need, do=do)

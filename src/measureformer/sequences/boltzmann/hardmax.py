@@ -1,0 +1,66 @@
+"""What one layer of hard attention cannot do: two contexts that it does not tell apart."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from measureformer.errors import ShapeError
+from measureformer.maps.heads import AbstractHeads
+from measureformer.numerics.arrays import finite, floats, positive_int
+
+
+@dataclass(frozen=True, eq=False)
+class Collision:
+    """A token, and two contexts of it between which a layer of hard attention makes no difference.
+
+    >>> import measureformer as mf
+    >>> found = mf.sequences.boltzmann.hardmax_collision([[1.0], [1.5], [2.0]], 2)
+    >>> found.token.tolist(), found.first.tolist(), found.second.tolist()
+    ([2.0], [[1.0], [2.0]], [[1.5], [2.0]])
+    """
+
+    token: np.ndarray
+    first: np.ndarray
+    """(n, d)"""
+    second: np.ndarray
+
+
+def hardmax_collision(tokens: Any, n: int, heads: AbstractHeads | None = None) -> Collision | None:
+    """Two contexts of n of these tokens (V, d) that hard attention answers alike for a token in both, or None.
+
+    Each head of one layer shows a query one of the tokens of its context: contexts that differ in the others are the
+    same to it. Without `heads`, keys and queries are the tokens themselves.
+
+    Ref         kajitsuka2024, Theorem 1.
+
+    >>> import jax, numpy as np, measureformer as mf
+    >>> circle = np.stack([np.cos(np.arange(5)), np.sin(np.arange(5))], axis=1)
+    >>> heads = mf.Attention.random(jax.random.key(0), 2)
+    >>> mf.sequences.boltzmann.hardmax_collision(circle, 3, heads) is not None
+    True
+    """
+    V = np.asarray(floats(tokens, "tokens"), float)
+    finite(V, "tokens")
+    if V.ndim != 2 or len(V) < positive_int(n, "n"):
+        raise ShapeError(got=f"tokens of shape {V.shape}", need=f"(V, d) with V ≥ n = {n}", do="Tokens are rows.")
+    A = np.eye(V.shape[1])[None] if heads is None else np.asarray(heads.A, float)
+    scores = np.einsum("xi,hij,yj->hyx", V, A, V)  # [head, query, key]: ⟨A query, key⟩
+    contexts = np.array(list(itertools.combinations(range(len(V)), n)))
+    for query in range(len(V)):
+        mine = contexts[(contexts == query).any(axis=1)]
+        # the token that each head picks, up to ties, which are shared: a set of picks says all that the layer sees
+        among = scores[:, query][:, mine]
+        picks = [
+            tuple(sorted(set(map(int, c[s == s.max()]))) for s in a)
+            for a, c in zip(among.transpose(1, 0, 2), mine, strict=True)
+        ]
+        met: dict[Any, np.ndarray] = {}
+        for pick, context in zip(map(str, picks), mine, strict=True):
+            if pick in met:
+                return Collision(V[query], V[met[pick]], V[context])
+            met[pick] = context
+    return None

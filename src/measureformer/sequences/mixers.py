@@ -1,0 +1,181 @@
+"""Alternatives to attention: fixed linear mixtures of tokens, and which of them tell contexts apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.errors import DimensionMismatchError, OptionError, ShapeError
+from measureformer.maps.base import AbstractInContextMap
+from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, positive_int, shaped
+from measureformer.sequences.cells import Grid
+from measureformer.sequences.slots import refuse_off_slots, slot, slots
+
+
+class Bilinear(AbstractInContextMap):
+    """x_k ↦ W Σ_j P[k, j] x_j for tokens at n positions: a fixed mixture, whatever the tokens say.
+
+    In columns this is W X Pᵀ; `mf.Residual(Bilinear(W, P))` is the layer. It is made for one number of tokens, whose
+    positions it knows; see `SparseAttention` for how.
+
+    Ref         yun2020, Section 5.
+
+    >>> import numpy as np, measureformer as mf
+    >>> swap = mf.sequences.mixers.Bilinear([[2.0]], [[0.0, 1.0], [1.0, 0.0]])
+    >>> swap.tokens([[1.0], [5.0]]).tolist()
+    [[10.0], [2.0]]
+    """
+
+    W: Float[Array, "e d"]
+    P: Float[Array, "n n"]
+
+    def __init__(self, W: Any, P: Any) -> None:
+        W, P = shaped(floats(W, "W"), "W", "e d"), shaped(floats(P, "P"), "P", "n n")
+        finite(W, "W")
+        finite(P, "P")
+        if P.shape[0] != P.shape[1]:
+            raise ShapeError(got=f"P of shape {P.shape}", need="(n, n)", do="One row of shares for each token.")
+        self.W, self.P = cast((owned(W), owned(P)), common_dtype(W, P))
+
+    @property
+    def n(self) -> int:
+        return self.P.shape[0]
+
+    @property
+    def in_dim(self) -> int:
+        return self.W.shape[1]
+
+    def out_dim(self, dim: int) -> int:
+        return self.W.shape[0]
+
+    @property
+    def needs_time(self) -> bool:
+        return True
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        return self.P[slot(t, self.n)] @ slots(mu, self.n)[0] @ self.W.T
+
+    def examine(self, mu: Any, x: Any, t: Any) -> None:
+        refuse_off_slots(mu, t, self.n, type(self).__name__)
+
+
+class SeparableConv(AbstractInContextMap):
+    """x_k ↦ W Σ_s kernel[s] ⊙ x_{k+s−c}, c the middle of the kernel: each coordinate for itself, then a matrix.
+
+    Tokens beyond the ends count as 0. `kernel` is (w, d) with w odd, W is (e, d), and n is the number of tokens.
+
+    Ref         yun2020, Section 5.
+
+    >>> import measureformer as mf
+    >>> G = mf.sequences.mixers.SeparableConv([[1.0], [0.0], [10.0]], [[1.0]], n=3)
+    >>> G.tokens([[1.0], [2.0], [3.0]]).tolist()
+    [[20.0], [31.0], [2.0]]
+    """
+
+    kernel: Float[Array, "w d"]
+    W: Float[Array, "e d"]
+    places: Float[Array, " n"]
+
+    def __init__(self, kernel: Any, W: Any, *, n: int) -> None:
+        kernel, W = shaped(floats(kernel, "kernel"), "kernel", "w d"), shaped(floats(W, "W"), "W", "e d")
+        finite(kernel, "kernel")
+        finite(W, "W")
+        if kernel.shape[1] != W.shape[1] or len(kernel) % 2 == 0:
+            raise DimensionMismatchError(
+                got=f"a kernel of shape {kernel.shape} and W of shape {W.shape}",
+                need="(w, d) with w odd, and (e, d)",
+                do="One column of the kernel for each coordinate; a middle, and as many on both sides.",
+            )
+        self.kernel, self.W = cast((owned(kernel), owned(W)), common_dtype(kernel, W))
+        self.places = owned(np.zeros(positive_int(n, "n"), np.float32))
+
+    @property
+    def n(self) -> int:
+        return self.places.shape[0]
+
+    @property
+    def in_dim(self) -> int:
+        return self.kernel.shape[1]
+
+    def out_dim(self, dim: int) -> int:
+        return self.W.shape[0]
+
+    @property
+    def needs_time(self) -> bool:
+        return True
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        points = slots(mu, self.n)[0]
+        near = slot(t, self.n)[:, None] + jnp.arange(len(self.kernel)) - len(self.kernel) // 2
+        inside = (near >= 0) & (near < self.n)
+        seen = jnp.where(inside[..., None], points[jnp.clip(near, 0, self.n - 1)], 0)
+        return jnp.einsum("mwd,wd->md", seen, self.kernel) @ self.W.T
+
+    def examine(self, mu: Any, x: Any, t: Any) -> None:
+        refuse_off_slots(mu, t, self.n, type(self).__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Contexts:
+    """How well a map of sequences tells contexts apart, over all sequences of different tokens from a grid.
+
+    >>> import measureformer as mf
+    >>> mf.sequences.mixers.told_apart(lambda X: X, tokens=4, n=2).collisions > 0
+    True
+    """
+
+    sequences: int
+    collisions: int
+    """Pairs of neighbouring values that agree although they belong to contexts that are no permutations, or to two
+    tokens of one sequence."""
+    separation: float
+    """The least distance of two values that must differ, over the spread of all values."""
+    witness: tuple[np.ndarray, np.ndarray] | None
+    """Two sequences that share a value."""
+
+    @property
+    def contextual(self) -> bool:
+        """Whether the map is a contextual mapping on these sequences."""
+        return self.collisions == 0
+
+
+def told_apart(G: Callable[[Any], Any], *, tokens: int, n: int, tol: Any = 1e-9) -> Contexts:
+    """Enumerate all sequences of n different tokens out of `tokens` numbers in [0, 1), and compare the values of G.
+
+    G takes (batch, n, 1) to (batch, n, 1): one number for each token. It is a contextual mapping if tokens of one
+    sequence get different values, and sequences that are no permutations of each other share none. Values closer than
+    `tol` times their spread count as equal.
+
+    Statement   a contextual mapping is what attention computes and a perceptron cannot
+    Cost        n · tokens!/(tokens − n)! values, sorted.
+    Ref         yun2020, Definition 3.1.
+
+    >>> import numpy as np, measureformer as mf
+    >>> P = np.array([[1.0, 0.131], [0.173, 1.0]])
+    >>> mf.sequences.mixers.told_apart(lambda X: P @ X, tokens=8, n=2).contextual
+    True
+    """
+    import itertools
+
+    if positive_int(n, "n") > positive_int(tokens, "tokens"):
+        raise OptionError(got=f"n = {n}, tokens = {tokens}", need="n ≤ tokens", do="Take more tokens.")
+    ids = np.array(list(itertools.permutations(range(tokens), n)))
+    X = Grid(1, n, tokens).placed(ids[..., None]).astype(float) / tokens
+    values = np.asarray(G(X), float)[..., 0].reshape(-1)
+    rows = np.repeat(np.arange(len(ids)), n)
+    # what may agree: the same token, in contexts that are permutations of each other
+    _, context = np.unique(np.sort(ids, axis=1), axis=0, return_inverse=True)
+    label = context.reshape(-1)[rows] * tokens + ids.reshape(-1)
+    order = np.argsort(values, kind="stable")
+    gaps = np.diff(values[order]) / max(float(np.ptp(values)), 1e-300)
+    differ = label[order][1:] != label[order][:-1]
+    bad = differ & (gaps <= tol)
+    first = int(bad.argmax())
+    witness = (X[rows[order[first]]], X[rows[order[first + 1]]]) if bad.any() else None
+    least = float(gaps[differ].min()) if differ.any() else np.inf
+    return Contexts(len(ids), int(bad.sum()), least, witness)

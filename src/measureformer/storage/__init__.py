@@ -1,0 +1,1 @@
+"""Files and folders: atomic writes, records, fingerprints, folders that a run can resume from."""

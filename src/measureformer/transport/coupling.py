@@ -1,0 +1,69 @@
+"""`coupling`: an optimal plan, the potentials that prove it, and what the proof leaves open."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.sparse import coo_array
+
+from measureformer.errors import NoClosedFormError, OptionError
+from measureformer.measures import AbstractAtomic, AbstractMeasure
+from measureformer.measures.atomic import concrete
+from measureformer.numerics.arrays import on_device
+from measureformer.transport.plan import lengths
+from measureformer.transport.wasserstein import atoms_of, compared, exponent, optimal_plan
+
+
+class Coupling(eqx.Module):
+    """An optimal plan of mu and nu with its certificate.
+
+    `plan` is a SciPy sparse (n, m) array with at most n + m − 1 entries, the mass that goes from atom to atom.
+    `potentials` = (f, g) satisfy f_i + g_j ≤ |x_i − y_j|^p up to rounding, so that ∫f dmu + ∫g dnu is at most the cost
+    of any coupling; `gap` is the cost of the plan minus that number, the most by which the plan can fail to be optimal.
+    """
+
+    plan: Any = eqx.field(static=True)
+    potentials: tuple[Float[Array, " n"], Float[Array, " m"]]
+    gap: Float[Array, ""]
+
+
+def coupling(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) -> Coupling:
+    """An optimal coupling of two measures with atoms and equal mass, with potentials and duality gap.
+
+    On the line the plan is the monotone one; off it a vertex found by the network simplex, up to about 7000 atoms.
+
+    Statement   min over couplings ∫ |x−y|^p dπ = max { ∫ f dmu + ∫ g dnu : f(x) + g(y) ≤ |x−y|^p }
+    Ref         peyre2019, Proposition 2.4.
+
+    >>> import measureformer as mf
+    >>> mu, nu = mf.Discrete.uniform([[0.0], [1.0]]), mf.Discrete.weighted([[0.0], [3.0]], [0.75, 0.25])
+    >>> found = mf.coupling(mu, nu, p=1)
+    >>> found.plan.toarray().round(12).tolist(), abs(float(found.gap)) < 1e-12
+    ([[0.5, 0.0], [0.25, 0.25]], True)
+    """
+    p = exponent(p)
+    if p == math.inf:
+        raise OptionError(
+            got="p = inf", need="a finite p: W_∞ has no potentials", do="mf.wasserstein takes p = inf on the line."
+        )
+    mu, nu = compared(mu, nu)
+    concrete((mu, nu), "coupling")
+    if not isinstance(mu, AbstractAtomic) or not isinstance(nu, AbstractAtomic):
+        raise NoClosedFormError(
+            got="two Gaussians",
+            need="atoms to couple",
+            do="mf.wasserstein gives their distance; for a plan take mu.discretize(n).",
+        )
+    atoms = atoms_of(mu, nu)
+    i, j, mass, f, g, scale = optimal_plan(atoms, p, potentials=True)
+    unit = float(scale) ** p
+    primal = np.sum(mass * (lengths(atoms.x[i] - atoms.y[j]) / scale) ** p)
+    gap = unit * (primal - atoms.a @ f - atoms.b @ g) * float(mu.mass)
+    moved = mass > 0
+    plan = coo_array((mass[moved] * float(mu.mass), (i[moved], j[moved])), shape=(mu.n, nu.n))
+    f, g, gap = (on_device(np.asarray(value, atoms.a.dtype)) for value in (unit * f, unit * g, gap))
+    return Coupling(plan, (f, g), gap)

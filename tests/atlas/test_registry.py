@@ -1,0 +1,224 @@
+"""Claims are found by walking folders, run with their controls, and refused when they break a rule."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import jax
+import pytest
+
+import measureformer as mf
+from measureformer.atlas.registry import check, claims, discover, find, fingerprint_of, select, versions
+from measureformer.cli.completion import claim_names
+from measureformer.errors import ClaimDefinitionError, ClaimRunError, MeasureformerError, OptionError, UnknownClaimError
+from planting import FAILS, HOLDS, RAISES, RANDOM, UNSURE, claim_source, plant
+
+TREE = {
+    "second/zeta.py": claim_source("castin-2025-zeta"),
+    "second/alpha.py": claim_source("castin-2025-alpha"),
+    "second/_shared.py": "raise RuntimeError('helpers are not imported by discovery')",
+    "first/mu.py": claim_source("furuya-2024-mu"),
+    "loose.py": "raise RuntimeError('modules beside the chapters are not imported by discovery')",
+}
+
+
+def test_discovery_finds_every_claim_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = plant(tmp_path, monkeypatch, TREE)
+    found = discover(package)
+    assert [(entry.chapter, entry.name) for entry in found] == [
+        ("first", "furuya-2024-mu"),
+        ("second", "castin-2025-alpha"),
+        ("second", "castin-2025-zeta"),
+    ]
+    assert found[0].chapter_title == "The chapter first"
+    assert found[0].module == f"{package}.first.mu"
+    assert list(claims(package=package)) == [entry.name for entry in found]
+    assert all(isinstance(claim, mf.Claim) for claim in claims(package=package).values())
+
+
+def test_a_shell_is_offered_every_claim() -> None:
+    assert claim_names("") == sorted(claims())
+    assert set(claim_names("castin")) == {name for name in claims() if name.startswith("castin")}
+
+
+def test_public_functions_are_those_of_the_registry() -> None:
+    assert mf.claims is claims
+    assert mf.check is check
+
+
+BROKEN = {
+    "no claim": ({"first/mu.py": "claim = 3"}, "without a claim"),
+    "no title": ({"first/mu.py": claim_source("castin-2025-mu"), "first/__init__.py": ""}, "without a docstring"),
+    "cannot be imported": ({"first/mu.py": "import no_such_module"}, "ModuleNotFoundError"),
+    "duplicate name": (
+        {"first/mu.py": claim_source("castin-2025-mu"), "second/nu.py": claim_source("castin-2025-mu")},
+        "the name castin-2025-mu in",
+    ),
+    "infinite configuration": (
+        {"first/mu.py": claim_source("castin-2025-mu").replace("Config(10 * 1)", "Config(float('inf'))")},
+        "size = inf in the full configuration",
+    ),
+    "configuration of arrays": (
+        {"first/mu.py": claim_source("castin-2025-mu").replace("Config(1)", "Config((1, 2))")},
+        "size = (1, 2) in the quick configuration",
+    ),
+}
+BAD_NAMES = ["", "mu", "Castin-2025-mu", "castin-2025", "castin2025-mu", "castin-25-mu", "castin-2025-mu_1"]
+BAD_NAMES += ["../castin-2025-mu", "castin-2025-mu/..", "castin-2025-mu\n", "castin-2025-µ", "a-2025-" + "b" * 100]
+BROKEN |= {f"name {name!r}": ({"first/mu.py": claim_source(name)}, f"a claim called {name!r}") for name in BAD_NAMES}
+
+
+@pytest.mark.parametrize(("tree", "got"), BROKEN.values(), ids=BROKEN.keys())
+def test_broken_rules_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: dict[str, str], got: str
+) -> None:
+    package = plant(tmp_path, monkeypatch, tree)
+    with pytest.raises(ClaimDefinitionError) as refusal:
+        discover(package)
+    assert got in refusal.value.got
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("castin-2025-zetta", "castin-2025-zeta"),
+        ("zeta", "castin-2025-zeta"),
+        ("furuya-2042-mu", "furuya-2024-mu"),
+        ("", "measureformer claims"),
+        ("../../etc/passwd", "measureformer claims"),
+    ],
+)
+def test_unknown_names_are_refused_with_near_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, near: str
+) -> None:
+    package = plant(tmp_path, monkeypatch, TREE)
+    with pytest.raises(UnknownClaimError) as refusal:
+        check(name, package=package)
+    assert near in refusal.value.do
+    assert repr(name) in refusal.value.got
+
+
+def test_selection_by_name_glob_and_chapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = plant(tmp_path, monkeypatch, TREE)
+
+    def names(*patterns: str) -> list[str]:
+        return [entry.name for entry in select(patterns, package=package)]
+
+    assert names() == ["furuya-2024-mu", "castin-2025-alpha", "castin-2025-zeta"]
+    assert names("castin-2025-zeta") == ["castin-2025-zeta"]
+    assert names("*-mu", "castin-2025-zeta") == ["furuya-2024-mu", "castin-2025-zeta"]
+    assert names("second") == ["castin-2025-alpha", "castin-2025-zeta"]
+    # each pattern must name something, also when another one does
+    with pytest.raises(UnknownClaimError, match=r"'secnd'.*second"):
+        names("*-mu", "secnd")
+
+
+@pytest.mark.parametrize(
+    ("run", "control", "verdict", "passes"),
+    [
+        (HOLDS, FAILS, "holds", True),
+        (HOLDS, HOLDS, "holds", False),
+        (HOLDS, UNSURE, "holds", False),
+        (FAILS, FAILS, "violated", False),
+        (UNSURE, FAILS, "inconclusive", False),
+    ],
+)
+def test_check_reports_claim_and_control(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str, control: str, verdict: str, passes: bool
+) -> None:
+    package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", run, control)})
+    result = check("castin-2025-mu", package=package)
+    assert (result.verdict, result.passes) == (verdict, passes)
+
+
+def test_result_says_all_that_repeats_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu")})
+    result = check("castin-2025-mu", seed=7, preset="full", package=package)
+    assert result.command == "measureformer check castin-2025-mu --seed 7 --full"
+    assert (result.seed, result.preset, result.config) == (7, "full", {"size": 10})
+    assert (result.chapter, result.chapter_title) == ("first", "The chapter first")
+    assert result.citation.startswith("Castin, Ablin, Carrillo, Peyré (2025).")
+    assert result.citation.endswith("Section 3.")
+    assert result.versions == versions()
+    assert set(versions()) == {"measureformer", "jax", "numpy", "python"}
+    assert versions()["jax"] == jax.__version__
+    assert 0 <= result.seconds < 60
+    assert len(result.fingerprint) == 64
+
+
+def test_seed_and_preset_reach_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", RANDOM, RANDOM)})
+    result = check("castin-2025-mu", seed=5, preset="full", package=package)
+    expected = 10 * float(jax.random.normal(jax.random.key(5)))
+    assert result.run.checks[0].value == expected
+    # the control sees the same randomness, so that it differs by its falsehood only
+    assert result.control.checks[0].value == expected
+    assert check("castin-2025-mu", seed=6, preset="full", package=package).run.checks[0].value != expected
+
+
+FAULTS = {
+    "raises": (RAISES, FAILS, ["ValueError in the experiment", "the matrix is singular"]),
+    "control raises": (HOLDS, RAISES, ["ValueError in the control", "the matrix is singular"]),
+    "no outcome": ("return 3", FAILS, ["int from the experiment"]),
+    "array for a number": (
+        "import numpy; return Outcome((Check('x', numpy.zeros(()), high=1.0),))",
+        FAILS,
+        ["in the result", "ndarray"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("run", "control", "words"), FAULTS.values(), ids=FAULTS.keys())
+def test_fault_in_an_experiment_surfaces_under_the_name_of_the_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str, control: str, words: list[str]
+) -> None:
+    package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", run, control)})
+    with pytest.raises(ClaimRunError) as fault:
+        check("castin-2025-mu", package=package)
+    for word in ["castin-2025-mu", *words]:
+        assert word in fault.value.got
+    assert f"{package}.first.mu" in fault.value.do
+
+
+def test_source_that_changes_during_the_run_does_not_lend_its_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit = f'Path(__file__).write_text(Path(__file__).read_text() + "# edited"); {HOLDS}'
+    package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", edit)})
+    entry = find("castin-2025-mu", package=package)
+    before = fingerprint_of(entry, seed=0, preset="quick")
+    assert check("castin-2025-mu", package=package).fingerprint == before
+    assert fingerprint_of(entry, seed=0, preset="quick") != before
+
+
+def test_fault_keeps_the_traceback_of_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", RAISES)})
+    with pytest.raises(ClaimRunError) as fault:
+        check("castin-2025-mu", package=package)
+    assert isinstance(fault.value.__cause__, ValueError)
+    assert "mu.py" in "".join(traceback.format_exception(fault.value.__cause__))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.0, True, "0"])
+def test_bad_seeds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    package = plant(tmp_path, monkeypatch, TREE)
+    with pytest.raises(OptionError, match="seed"):
+        check("castin-2025-zeta", seed=seed, package=package)
+
+
+def test_bad_presets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = plant(tmp_path, monkeypatch, TREE)
+    with pytest.raises(OptionError, match="'slow'"):
+        check("castin-2025-zeta", preset="slow", package=package)  # type: ignore[arg-type]
+
+
+def test_find_returns_the_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = plant(tmp_path, monkeypatch, TREE)
+    assert find("furuya-2024-mu", package=package).module == f"{package}.first.mu"
+
+
+def test_unknown_claim_is_also_a_key_error() -> None:
+    with pytest.raises(KeyError) as refusal:
+        mf.check("castin-2042-no-such-claim")
+    assert isinstance(refusal.value, MeasureformerError)
