@@ -47,6 +47,9 @@ class Check:
     context: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("value", "low", "high", "error"):
+            # a result holds plain numbers only: arrays would be neither JSON nor comparable
+            object.__setattr__(self, name, float(getattr(self, name)))
         given: Any = self.rejected_by
         # one name is what people write who have one control
         object.__setattr__(self, "rejected_by", (given,) if isinstance(given, str) else tuple(given))

@@ -13,8 +13,9 @@ from importlib import resources
 from typing import Any, cast
 
 from measureformer.atlas.atlas import Chapter, Note, Survey
+from measureformer.atlas.index import PACKAGE
 from measureformer.atlas.references import cite
-from measureformer.atlas.registry import PACKAGE, Entry
+from measureformer.atlas.registry import Entry
 from measureformer.errors import ClaimDefinitionError
 
 FILE = "survey.toml"

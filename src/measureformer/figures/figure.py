@@ -15,19 +15,20 @@ Role = Literal["measured", "theory", "control", "measure"]
 
 @dataclass(frozen=True)
 class Series:
-    """One curve, cloud, set of bars or band of a figure; `y2` is the other edge of a band.
+    """One curve, cloud, set of bars or band of a figure.
 
-    `role` says what it stands for, and how it is drawn, the same in all figures: what was "measured" in colours, what
-    "theory" says black and dashed, a "control" vermilion with crosses, a "measure" itself green. Without it the label
-    decides: "control …", "tokens", "density", "particles", "law" and "start" are what they say, and theory is every
-    dashed line and a line that is called a bound, a limit or certified; the rest was measured. A band without a role
-    takes the colour of the series before it.
-    Numbers may come as any sequence, NumPy and JAX arrays included; not-a-number interrupts a curve.
+    Arguments:
+        label: its words in the legend.
+        x: positions; any sequence of numbers, NumPy and JAX arrays included.
+        y: values, as many as `x`; not-a-number interrupts a curve.
+        style: "line", "dashed", "points", "bars" or "band".
+        y2: the other edge of a band; empty for everything else.
+        role: what the series stands for, which decides how it is drawn: "measured" in colours, "theory" black and
+            dashed, "control" vermilion with crosses, "measure" (tokens and densities themselves) green. A band takes
+            the colour of the series of the same role before it.
 
-    >>> Series("measured", x=(10.0, 100.0), y=(0.3, 0.1), style="points").y
+    >>> Series("measured", x=(10.0, 100.0), y=(0.3, 0.1), style="points", role="measured").y
     (0.3, 0.1)
-    >>> Series("what Theorem 2 promises", x=(10.0, 100.0), y=(0.4, 0.2), role="theory").role
-    'theory'
     """
 
     label: str
@@ -35,15 +36,14 @@ class Series:
     y: tuple[float, ...]
     style: Style = "line"
     y2: tuple[float, ...] = ()
-    role: Role | None = field(default=None, metadata=LATER)
+    role: Role = field(kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("x", "y", "y2"):
             # a result holds plain numbers only: arrays would be neither JSON nor comparable
             object.__setattr__(self, name, _numbers(getattr(self, name), self.label))
         _require_one_of(self.style, Style, f"style of the series {self.label[:60]!r}")
-        if self.role is not None:
-            _require_one_of(self.role, Role, f"role of the series {self.label[:60]!r}", "Leave it out for the label's.")
+        _require_one_of(self.role, Role, f"role of the series {self.label[:60]!r}", "Say what the series stands for.")
         if len(self.x) != len(self.y) or len(self.y2) != (len(self.y) if self.style == "band" else 0):
             raise ResultFormatError(
                 got=f"{len(self.x)} x, {len(self.y)} y and {len(self.y2)} y2 in the series {self.label[:60]!r}",
@@ -70,7 +70,7 @@ class Figure:
 
     With `equal`, for points of the plane, a unit is as long on both axes, so that a circle is round.
 
-    >>> figure = Figure("Error", "n", "error", (Series("measured", (10.0, 100.0), (0.3, 0.1)),), xscale="log")
+    >>> figure = Figure("Error", "n", "error", (Series("error", (10.0, 100.0), (0.3, 0.1), role="measured"),), xscale="log")
     >>> figure.xscale, figure.yscale
     ('log', 'linear')
     """

@@ -5,14 +5,11 @@
     control    vermilion, dash-dotted, crosses, hatched       the deliberately false variant
     measure    green, solid                                   tokens and densities themselves
 
-The role of a series is the one it was given, or follows from its style and its label: figures of all claims obey one
-rule, and few have to be told. Any two series of a figure differ in more than their colour, so that it can be read in
-grey.
+Any two series of a figure differ in more than their colour, so that it can be read in grey.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 from measureformer.figures.figure import Role, Series
@@ -45,33 +42,6 @@ HATCHES: dict[Role, tuple[str, ...]] = {
     "measure": ("||", "--", "OO"),
 }
 
-_CONTROL = re.compile(r"(^|: )control\b", re.IGNORECASE)
-_THEORY = re.compile(
-    r"\b(bounds?|certificate|certified|equality|equation|closed form|limit|claimed|tolerance|allowed|required)\b"
-    r"|^order ",
-    re.IGNORECASE,
-)
-_MEASURE = re.compile(r"^(start|tokens|particles|density|law)\b", re.IGNORECASE)
-
-
-def role(series: Series) -> Role:
-    """What a series stands for.
-
-    >>> role(Series("control: no mask", (), ())), role(Series("N^(-1/2)", (), (), "dashed"))
-    ('control', 'theory')
-    >>> role(Series("sum of the error bounds", (), ())), role(Series("trained", (), ()))
-    ('theory', 'measured')
-    >>> role(Series("trained", (), (), role="control"))
-    'control'
-    """
-    if series.role is not None:
-        return series.role
-    if _CONTROL.search(series.label):
-        return "control"
-    if series.style == "dashed" or (series.style == "line" and _THEORY.search(series.label)):
-        return "theory"
-    return "measure" if _MEASURE.match(series.label) else "measured"
-
 
 @dataclass(frozen=True)
 class Look:
@@ -86,19 +56,19 @@ class Look:
 
 @dataclass
 class Looks:
-    """Hands out looks in order; a band without a role looks like the series before it."""
+    """Hands out looks in order; a band looks like the series of its role before it."""
 
     used: dict[Role, int] = field(default_factory=dict[Role, int])
-    last: Look | None = None
+    last: dict[Role, Look] = field(default_factory=dict[Role, Look])
 
     def next(self, series: Series) -> Look:
-        if series.style == "band" and series.role is None and self.last is not None:
-            return self.last
-        kind = role(series)
+        kind = series.role
+        if series.style == "band" and kind in self.last:
+            return self.last[kind]
         i = self.used.get(kind, 0)
         self.used[kind] = i + 1
         pick = {name: table[kind][i % len(table[kind])] for name, table in (("marker", MARKERS), ("hatch", HATCHES))}
         dashes = DASHES["theory"] if series.style == "dashed" and DASHES[kind] == ("solid",) else DASHES[kind]
         color, dash = COLOURS[kind][i % len(COLOURS[kind])], dashes[i % len(dashes)]
-        self.last = Look(kind, color, dash, pick["marker"], pick["hatch"])
-        return self.last
+        self.last[kind] = Look(kind, color, dash, pick["marker"], pick["hatch"])
+        return self.last[kind]

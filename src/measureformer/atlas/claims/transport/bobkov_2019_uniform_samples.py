@@ -7,7 +7,6 @@ and variance i(N+1−i)/((N+1)²(N+2)); the variances contribute 1/(6(N+1)), the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.transport_line import distances, entropy_of, mean_and_error
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 SIZES = (1, 5, 20)
 
@@ -26,7 +26,7 @@ class Config:
     allowed: float = 0.2
 
 
-def _measured(key: Any, config: Config) -> tuple[np.ndarray, np.ndarray]:
+def _measured(key: Key, config: Config) -> tuple[np.ndarray, np.ndarray]:
     """6N · mean and 6N · five standard errors of W_2²(μ_N, U[0,1]), for each N."""
     found = distances(entropy_of(key), SIZES, config.repetitions, config.grid, 2.0)
     # within a cell of length 1/grid the law has the variance 1/(12 grid²), which its midpoint has not; every N divides
@@ -36,41 +36,39 @@ def _measured(key: Any, config: Config) -> tuple[np.ndarray, np.ndarray]:
     return np.array(pairs)[:, 0], np.array(pairs)[:, 1]
 
 
-def _checks(means: np.ndarray, errors: np.ndarray, predicted: np.ndarray, allowed: float) -> tuple[Check, ...]:
-    return tuple(
-        Check(f"E W_2² over its value, N = {n}", float(m / p), 1 - allowed, 1 + allowed, error=float(e / p))
-        for n, m, e, p in zip(SIZES, means, errors, predicted, strict=True)
-    )
+# values of 6N · E W_2² that each variant predicts
+PREDICTED = {
+    "claim": np.ones(len(SIZES)),
+    "variances-alone": np.array([n / (n + 1) for n in SIZES]),
+    "independent-of-n": np.array([n / SIZES[0] for n in SIZES]),
+}
 
 
-def _false() -> np.ndarray:
-    """The control in units of 1/(6N): the variances alone, as if the means of the order statistics were unbiased."""
-    return np.array([n / (n + 1) for n in SIZES])
-
-
-def _run(key: Any, config: Config) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
     means, errors = _measured(key, config)
-    n = tuple(float(size) for size in SIZES)
-    figure = Figure(
+    allowed = config.allowed
+    rejected_by = {1: "variances-alone", 5: "independent-of-n", 20: "independent-of-n"}
+    checks = tuple(
+        Check(f"E W_2² over its value, N = {n}", mean / value, 1 - allowed, 1 + allowed, error / value, rejected_by[n])
+        for n, mean, error, value in zip(SIZES, means, errors, PREDICTED[variant], strict=True)
+    )
+    return Outcome(checks, _figure(config, means, errors) if variant == "claim" else None)
+
+
+def _figure(config: Config, means: np.ndarray, errors: np.ndarray) -> Figure:
+    return Figure(
         "N points against the uniform law",
         "number of points N",
         "6N · E W_2²(μ_N, U[0,1])",
         (
-            Series("measured", n, tuple(map(float, means)), "points"),
-            Series(
-                "± 5 standard errors", n, tuple(map(float, means - errors)), "band", tuple(map(float, means + errors))
-            ),
-            Series("1", (n[0], n[-1]), (1.0, 1.0), "dashed"),
-            Series("control: variances alone, N/(N+1)", n, tuple(map(float, _false())), "line"),
+            Series("measured", SIZES, means, "points", role="measured"),
+            Series("± 5 standard errors", SIZES, means - errors, "band", means + errors, role="measured"),
+            Series("1", SIZES, PREDICTED["claim"], "dashed", role="theory"),
+            Series("control: variances alone, N/(N+1)", SIZES, PREDICTED["variances-alone"], role="control"),
         ),
         xscale="log",
         caption=f"{config.repetitions} repetitions; the law as {config.grid} midpoints, corrected for their spread.",
     )
-    return Outcome(_checks(means, errors, np.ones(len(SIZES)), config.allowed), figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return Outcome(_checks(*_measured(key, config), _false(), config.allowed))
 
 
 claim = Claim(
@@ -79,9 +77,11 @@ claim = Claim(
     statement="For every N and N independent uniform points on [0, 1]: E W_2²(μ_N, U[0,1]) = 1/(6N), exactly.",
     hypotheses=("the points are independent and uniform", "dimension 1"),
     reference="bobkov2019, Section 4",
-    run=_run,
-    control=_control,
-    control_statement="The variances of the order statistics alone, 1/(6(N+1)): half of the truth at N = 1.",
+    measure=measure,
+    controls={
+        "variances-alone": "The variances of the order statistics alone, 1/(6(N+1)): half of the truth at N = 1.",
+        "independent-of-n": "A distance that does not fall with N: 1/6 for every N.",
+    },
     quick=Config(),
     full=Config(repetitions=20_000, grid=2000, allowed=0.05),
 )
