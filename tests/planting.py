@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from measureformer.atlas.result import Check, Outcome, Result
+from measureformer.atlas.result import Check, Control, Outcome, Result
 from measureformer.figures.figure import Figure, Series
 
-HOLDS = 'return Outcome((Check("difference", 0.25, high=1.0),))'
-FAILS = 'return Outcome((Check("difference", 2.0, high=1.0),))'
-UNSURE = 'return Outcome((Check("difference", 1.0, high=1.0, error=0.5),))'
+HOLDS = 'return Outcome((Check("difference", 0.25, high=1.0, rejected_by="false"),))'
+FAILS = 'return Outcome((Check("difference", 2.0, high=1.0, rejected_by="false"),))'
+UNSURE = 'return Outcome((Check("difference", 1.0, high=1.0, error=0.5, rejected_by="false"),))'
 RAISES = 'raise ValueError("the matrix is singular")'
 INTERRUPTS = "raise KeyboardInterrupt"
 RANDOM = """
         import jax
-        return Outcome((Check("number", float(jax.random.normal(key)) * config.size, low=-100.0, high=100.0),))
+        value = float(jax.random.normal(key)) * config.size
+        return Outcome((Check("difference", value, low=-100.0, high=100.0, rejected_by="false"),))
 """
 
 _numbers = itertools.count()
@@ -42,17 +44,20 @@ def claim_source(
     class Config:
         size: int
 
-    def run(key, config):
+    def _claim(key, config):
         with Path(__file__).with_suffix(".runs").open("a") as stream:
             stream.write("x")
         {run}
 
-    def control(key, config):
+    def _false(key, config):
         {control}
+
+    def measure(key, config, variant):
+        return _claim(key, config) if variant == "claim" else _false(key, config)
 
     claim = Claim(
         name={name!r}, title="A planted claim", statement="Every x is small.", hypotheses=("x is real",),
-        reference="castin2025, Section 3", run=run, control=control, control_statement="x is large",
+        reference="castin2025, Section 3", measure=measure, controls={{"false": "x is large"}},
         quick=Config({size}), full=Config(10 * {size}), needs={needs},
     )
     """
@@ -71,13 +76,19 @@ def write_tree(folder: Path, files: dict[str, str]) -> None:
 
 
 def plant(folder: Path, patch: pytest.MonkeyPatch, files: dict[str, str]) -> str:
-    """A new package of claims, as `measureformer.atlas.claims` is one, that can be imported during the test."""
+    """A new package of claims, which is the only one during the test; each claim lies in the file of its name."""
     name = f"planted_{next(_numbers)}"
-    write_tree(folder / name, files)
+    write_tree(folder / name, {_place(path, text): text for path, text in files.items()})
     patch.syspath_prepend(str(folder))
+    patch.setattr("measureformer.atlas.index.packages", lambda: (name,))
     # bytecode is dated by whole seconds: a source that a test rewrites at once would not be read again
     patch.setattr(sys, "dont_write_bytecode", True)
     return name
+
+
+def _place(path: str, text: str) -> str:
+    found = re.search(r"^    name='([a-z]+-[0-9]{4}-[a-z]+)',", textwrap.indent(text, ""), re.MULTILINE)
+    return f"{path.rpartition('/')[0]}/{found[1].replace('-', '_')}.py" if found else path
 
 
 def runs(folder: Path, package: str, module: str) -> int:
@@ -86,14 +97,19 @@ def runs(folder: Path, package: str, module: str) -> int:
     return len(path.read_text()) if path.exists() else 0
 
 
+def a_control(outcome: Outcome, name: str = "false") -> tuple[Control, ...]:
+    """The only control of a result."""
+    return (Control(name, "x is large", outcome),)
+
+
 def a_result(claim: str = "castin-2025-planted", **changes: object) -> Result:
     """A result that passes, with a figure of every style."""
     x = (1.0, 10.0, 100.0)
     series = (
-        Series("measured", x, (0.3, 0.1, 0.0), "points"),
-        Series("spread", x, (0.2, 0.05, 0.01), "band", (0.4, 0.2, 0.1)),
-        Series("predicted", x, (0.3, 0.1, 0.03), "dashed"),
-        Series("control", x, (0.5, 0.5, 0.5), "line"),
+        Series("measured", x, (0.3, 0.1, 0.0), "points", role="measured"),
+        Series("spread", x, (0.2, 0.05, 0.01), "band", (0.4, 0.2, 0.1), role="measured"),
+        Series("predicted", x, (0.3, 0.1, 0.03), "dashed", role="theory"),
+        Series("control", x, (0.5, 0.5, 0.5), "line", role="control"),
     )
     entries: dict[str, object] = {
         "claim": claim,
@@ -104,12 +120,25 @@ def a_result(claim: str = "castin-2025-planted", **changes: object) -> Result:
         "hypotheses": ("x is real",),
         "reference": "castin2025, Section 3",
         "citation": "Castin and others",
-        "control_statement": "x is large",
         "run": Outcome(
-            (Check("difference", 0.25, high=1.0, error=0.01), Check("slope", -0.5, low=-0.55, high=-0.45)),
+            (
+                Check("difference", 0.25, high=1.0, error=0.01, rejected_by="large"),
+                Check("slope", -0.5, low=-0.55, high=-0.45, rejected_by=("large", "steep")),
+            ),
             Figure("Errors", "n", "error", series, xscale="log", yscale="log", caption="All of them."),
         ),
-        "control": Outcome((Check("difference", 2.0, high=1.0), Check("slope", -0.5, low=-0.55, high=-0.45))),
+        "controls": (
+            Control(
+                "large",
+                "x is large",
+                Outcome((Check("difference", 2.0, high=1.0), Check("slope", -0.9, low=-0.55, high=-0.45))),
+            ),
+            Control(
+                "steep",
+                "x falls too fast",
+                Outcome((Check("difference", 0.5, high=1.0), Check("slope", -1.0, low=-0.55, high=-0.45))),
+            ),
+        ),
         "seed": 3,
         "preset": "quick",
         "config": {"size": 1, "tolerance": 1e-12, "kind": "small"},

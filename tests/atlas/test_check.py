@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from measureformer.atlas.result import Check, Outcome
-from planting import a_result
+from planting import a_control, a_result
 
 # sixteenths: sums and differences are exact, so that laws hold on the edges too
 numbers = st.integers(-64, 64).map(lambda k: k / 16)
@@ -104,15 +105,48 @@ def test_outcome_without_checks_is_no_proof() -> None:
     assert math.isnan(Outcome(()).margin)
 
 
-@pytest.mark.parametrize("control", ["holds", "violated", "inconclusive"])
-@pytest.mark.parametrize("run", ["holds", "violated", "inconclusive"])
+OUTCOMES = {
+    "holds": Outcome((Check("x", 0.0, high=1.0, rejected_by="false"),)),
+    "violated": Outcome((Check("x", 2.0, high=1.0, rejected_by="false"),)),
+    "inconclusive": Outcome((Check("x", 1.0, high=1.0, error=0.5, rejected_by="false"),)),
+}
+
+
+@pytest.mark.parametrize("control", OUTCOMES)
+@pytest.mark.parametrize("run", OUTCOMES)
 def test_claim_passes_only_if_its_control_is_rejected(run: str, control: str) -> None:
     # kills: a control that merely fails to hold counted as rejected
-    outcomes = {
-        "holds": Outcome((Check("x", 0.0, high=1.0),)),
-        "violated": Outcome((Check("x", 2.0, high=1.0),)),
-        "inconclusive": Outcome((Check("x", 1.0, high=1.0, error=0.5),)),
-    }
-    result = a_result(run=outcomes[run], control=outcomes[control])
+    result = a_result(run=OUTCOMES[run], controls=a_control(OUTCOMES[control]))
     assert result.verdict == run
     assert result.passes == ((run, control) == ("holds", "violated"))
+
+
+def test_every_check_must_be_rejected_by_the_controls_it_names() -> None:
+    # kills: a control that rejects one check counted for all of them
+    assert a_result().passes
+    good = a_result().run.checks
+
+    def passes(*checks: Check) -> bool:
+        return a_result(run=Outcome(checks)).passes
+
+    assert passes(*good)
+    # rejected by one of the two that it names
+    assert not passes(replace(good[0], rejected_by=("large", "steep")), good[1])
+    assert not passes(replace(good[0], rejected_by=()), good[1])
+    # no evidence, so nothing has to reject it
+    assert passes(replace(good[0], rejected_by=(), context=True), good[1])
+    # a name that no control measured
+    assert not passes(good[0], good[1], Check("new", 0.0, high=1.0, rejected_by="large"))
+
+
+def test_a_control_that_no_check_names_shows_nothing() -> None:
+    result = a_result()
+    only = replace(result.run, checks=tuple(replace(check, rejected_by="large") for check in result.run.checks))
+    assert replace(result, run=only).idle_controls == ("steep",)
+    assert not replace(result, run=only).passes
+
+
+def test_context_is_neither_evidence_nor_trouble() -> None:
+    outcome = Outcome((Check("x", 2.0, high=1.0, context=True), Check("y", 0.5, high=1.0)))
+    assert (outcome.verdict, outcome.margin) == ("holds", 0.5)
+    assert Outcome((Check("x", 0.0, high=1.0, context=True),)).verdict == "inconclusive"

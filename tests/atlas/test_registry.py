@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import jax
 import pytest
 
 import measureformer as mf
-from measureformer.atlas.registry import check, claims, discover, find, fingerprint_of, select, versions
+from measureformer.atlas.registry import check, claims, find, fingerprint_of, load, select, versions
 from measureformer.cli.completion import claim_names
 from measureformer.errors import ClaimDefinitionError, ClaimRunError, MeasureformerError, OptionError, UnknownClaimError
 from planting import FAILS, HOLDS, RAISES, RANDOM, UNSURE, claim_source, plant
@@ -17,24 +18,35 @@ from planting import FAILS, HOLDS, RAISES, RANDOM, UNSURE, claim_source, plant
 TREE = {
     "second/zeta.py": claim_source("castin-2025-zeta"),
     "second/alpha.py": claim_source("castin-2025-alpha"),
-    "second/_shared.py": "raise RuntimeError('helpers are not imported by discovery')",
     "first/mu.py": claim_source("furuya-2024-mu"),
-    "loose.py": "raise RuntimeError('modules beside the chapters are not imported by discovery')",
+    "loose.py": "raise RuntimeError('modules beside the chapters are not claims')",
 }
 
 
-def test_discovery_finds_every_claim_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_finds_every_claim_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = plant(tmp_path, monkeypatch, TREE)
-    found = discover(package)
-    assert [(entry.chapter, entry.name) for entry in found] == [
+    found = select([])
+    assert [(listed.chapter, listed.name) for listed in found] == [
         ("first", "furuya-2024-mu"),
         ("second", "castin-2025-alpha"),
         ("second", "castin-2025-zeta"),
     ]
     assert found[0].chapter_title == "The chapter first"
-    assert found[0].module == f"{package}.first.mu"
-    assert list(claims(package=package)) == [entry.name for entry in found]
-    assert all(isinstance(claim, mf.Claim) for claim in claims(package=package).values())
+    assert found[0].module == f"{package}.first.furuya_2024_mu"
+    assert (found[0].title, found[0].hypotheses) == ("A planted claim", ("x is real",))
+    assert claims() == {listed.name: "A planted claim" for listed in found}
+
+
+def test_listing_imports_no_claim_and_checking_imports_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # kills: an index that imports, and a check that imports all claims
+    package = plant(tmp_path, monkeypatch, TREE)
+    claims()
+    assert not [name for name in sys.modules if name.startswith(f"{package}.")]
+    check("castin-2025-zeta")
+    assert [name for name in sys.modules if name.startswith(f"{package}.")] == [
+        f"{package}.second",
+        f"{package}.second.castin_2025_zeta",
+    ]
 
 
 def test_a_shell_is_offered_every_claim() -> None:
@@ -48,12 +60,26 @@ def test_public_functions_are_those_of_the_registry() -> None:
 
 
 BROKEN = {
-    "no claim": ({"first/mu.py": "claim = 3"}, "without a claim"),
+    "no claim": ({"first/mu.py": "mu = 3"}, "without a claim"),
+    "not a call": ({"first/mu.py": "claim = 3"}, "without a claim"),
+    "no Python": ({"first/mu.py": "claim ="}, "which is not Python"),
     "no title": ({"first/mu.py": claim_source("castin-2025-mu"), "first/__init__.py": ""}, "without a docstring"),
-    "cannot be imported": ({"first/mu.py": "import no_such_module"}, "ModuleNotFoundError"),
+    "computed statement": (
+        {"first/mu.py": claim_source("castin-2025-mu").replace('"Every x is small."', "str(3)")},
+        "no literal statement",
+    ),
+    "cannot be imported": ({"first/mu.py": claim_source("castin-2025-mu", imports="import none")}, "ModuleNotFound"),
     "duplicate name": (
         {"first/mu.py": claim_source("castin-2025-mu"), "second/nu.py": claim_source("castin-2025-mu")},
         "the name castin-2025-mu in",
+    ),
+    "no control": (
+        {"first/mu.py": claim_source("castin-2025-mu").replace('{"false": "x is large"}', "{}")},
+        "with the controls []",
+    ),
+    "control called claim": (
+        {"first/mu.py": claim_source("castin-2025-mu").replace('{"false"', '{"claim"')},
+        "with the controls ['claim']",
     ),
     "infinite configuration": (
         {"first/mu.py": claim_source("castin-2025-mu").replace("Config(10 * 1)", "Config(float('inf'))")},
@@ -73,9 +99,9 @@ BROKEN |= {f"name {name!r}": ({"first/mu.py": claim_source(name)}, f"a claim cal
 def test_broken_rules_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tree: dict[str, str], got: str
 ) -> None:
-    package = plant(tmp_path, monkeypatch, tree)
+    plant(tmp_path, monkeypatch, tree)
     with pytest.raises(ClaimDefinitionError) as refusal:
-        discover(package)
+        _ = [load(listed) for listed in select([])]
     assert got in refusal.value.got
 
 
@@ -92,18 +118,18 @@ def test_broken_rules_are_refused(
 def test_unknown_names_are_refused_with_near_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, near: str
 ) -> None:
-    package = plant(tmp_path, monkeypatch, TREE)
+    plant(tmp_path, monkeypatch, TREE)
     with pytest.raises(UnknownClaimError) as refusal:
-        check(name, package=package)
+        check(name)
     assert near in refusal.value.do
     assert repr(name) in refusal.value.got
 
 
 def test_selection_by_name_glob_and_chapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = plant(tmp_path, monkeypatch, TREE)
+    plant(tmp_path, monkeypatch, TREE)
 
     def names(*patterns: str) -> list[str]:
-        return [entry.name for entry in select(patterns, package=package)]
+        return [entry.name for entry in select(patterns)]
 
     assert names() == ["furuya-2024-mu", "castin-2025-alpha", "castin-2025-zeta"]
     assert names("castin-2025-zeta") == ["castin-2025-zeta"]
@@ -127,14 +153,21 @@ def test_selection_by_name_glob_and_chapter(tmp_path: Path, monkeypatch: pytest.
 def test_check_reports_claim_and_control(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str, control: str, verdict: str, passes: bool
 ) -> None:
-    package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", run, control)})
-    result = check("castin-2025-mu", package=package)
+    plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", run, control)})
+    result = check("castin-2025-mu")
     assert (result.verdict, result.passes) == (verdict, passes)
 
 
+def test_a_check_that_names_an_unknown_control_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = HOLDS.replace('"false"', '"flase"')
+    plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", body)})
+    with pytest.raises(ClaimDefinitionError, match="flase"):
+        check("castin-2025-mu")
+
+
 def test_result_says_all_that_repeats_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu")})
-    result = check("castin-2025-mu", seed=7, preset="full", package=package)
+    plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu")})
+    result = check("castin-2025-mu", seed=7, preset="full")
     assert result.command == "measureformer check castin-2025-mu --seed 7 --full"
     assert (result.seed, result.preset, result.config) == (7, "full", {"size": 10})
     assert (result.chapter, result.chapter_title) == ("first", "The chapter first")
@@ -148,23 +181,23 @@ def test_result_says_all_that_repeats_it(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_seed_and_preset_reach_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", RANDOM, RANDOM)})
-    result = check("castin-2025-mu", seed=5, preset="full", package=package)
+    plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", RANDOM, RANDOM)})
+    result = check("castin-2025-mu", seed=5, preset="full")
     expected = 10 * float(jax.random.normal(jax.random.key(5)))
     assert result.run.checks[0].value == expected
     # the control sees the same randomness, so that it differs by its falsehood only
-    assert result.control.checks[0].value == expected
-    assert check("castin-2025-mu", seed=6, preset="full", package=package).run.checks[0].value != expected
+    assert result.controls[0].outcome.checks[0].value == expected
+    assert check("castin-2025-mu", seed=6, preset="full").run.checks[0].value != expected
 
 
 FAULTS = {
     "raises": (RAISES, FAILS, ["ValueError in the experiment", "the matrix is singular"]),
-    "control raises": (HOLDS, RAISES, ["ValueError in the control", "the matrix is singular"]),
+    "control raises": (HOLDS, RAISES, ["ValueError in the control 'false'", "the matrix is singular"]),
     "no outcome": ("return 3", FAILS, ["int from the experiment"]),
     "array for a number": (
-        "import numpy; return Outcome((Check('x', numpy.zeros(()), high=1.0),))",
+        "import numpy; return Outcome((Check('x', numpy.zeros(2), high=1.0),))",
         FAILS,
-        ["in the result", "ndarray"],
+        ["in the experiment", "TypeError"],
     ),
 }
 
@@ -175,47 +208,47 @@ def test_fault_in_an_experiment_surfaces_under_the_name_of_the_claim(
 ) -> None:
     package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", run, control)})
     with pytest.raises(ClaimRunError) as fault:
-        check("castin-2025-mu", package=package)
+        check("castin-2025-mu")
     for word in ["castin-2025-mu", *words]:
         assert word in fault.value.got
-    assert f"{package}.first.mu" in fault.value.do
+    assert f"{package}.first.castin_2025_mu" in fault.value.do
 
 
 def test_source_that_changes_during_the_run_does_not_lend_its_fingerprint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     edit = f'Path(__file__).write_text(Path(__file__).read_text() + "# edited"); {HOLDS}'
-    package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", edit)})
-    entry = find("castin-2025-mu", package=package)
+    plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", edit)})
+    entry = find("castin-2025-mu")
     before = fingerprint_of(entry, seed=0, preset="quick")
-    assert check("castin-2025-mu", package=package).fingerprint == before
+    assert check("castin-2025-mu").fingerprint == before
     assert fingerprint_of(entry, seed=0, preset="quick") != before
 
 
 def test_fault_keeps_the_traceback_of_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", RAISES)})
+    plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", RAISES)})
     with pytest.raises(ClaimRunError) as fault:
-        check("castin-2025-mu", package=package)
+        check("castin-2025-mu")
     assert isinstance(fault.value.__cause__, ValueError)
-    assert "mu.py" in "".join(traceback.format_exception(fault.value.__cause__))
+    assert "castin_2025_mu.py" in "".join(traceback.format_exception(fault.value.__cause__))
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.0, True, "0"])
 def test_bad_seeds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    package = plant(tmp_path, monkeypatch, TREE)
+    plant(tmp_path, monkeypatch, TREE)
     with pytest.raises(OptionError, match="seed"):
-        check("castin-2025-zeta", seed=seed, package=package)
+        check("castin-2025-zeta", seed=seed)
 
 
 def test_bad_presets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = plant(tmp_path, monkeypatch, TREE)
+    plant(tmp_path, monkeypatch, TREE)
     with pytest.raises(OptionError, match="'slow'"):
-        check("castin-2025-zeta", preset="slow", package=package)  # type: ignore[arg-type]
+        check("castin-2025-zeta", preset="slow")  # type: ignore[arg-type]
 
 
 def test_find_returns_the_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = plant(tmp_path, monkeypatch, TREE)
-    assert find("furuya-2024-mu", package=package).module == f"{package}.first.mu"
+    assert find("furuya-2024-mu").module == f"{package}.first.furuya_2024_mu"
 
 
 def test_unknown_claim_is_also_a_key_error() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from measureformer.atlas.registry import check, discover
+from measureformer.atlas.registry import check, select
 from measureformer.atlas.result import Result
 from measureformer.atlas.run import AtlasRun, Event, Failure, Settings, run_atlas
 from measureformer.errors import ClaimNotRunError, OptionError, OutputError
@@ -36,10 +36,10 @@ class Garden:
     def run(self, **changes: object) -> AtlasRun:
         self.events = []
         settings = replace(self.settings, **changes)  # type: ignore[arg-type]
-        return run_atlas(discover(self.package), settings, self.events.append)
+        return run_atlas(select([]), settings, self.events.append)
 
     def runs(self) -> dict[str, int]:
-        modules = sorted(entry.module for entry in discover(self.package))
+        modules = sorted(entry.module for entry in select([]))
         return {m[-1]: runs(self.folder, self.package, m.partition(".")[2].replace(".", "/")) for m in modules}
 
     def file(self, letter: str) -> Path:
@@ -60,18 +60,18 @@ def test_a_claim_without_what_it_needs_is_not_run_and_does_not_pass(
     )
     package = plant(tmp_path, monkeypatch, {"chapter/a.py": source, "chapter/b.py": claim_source(NAMES[1])})
     events: list[Event] = []
-    done = run_atlas(discover(package), Settings(tmp_path / "atlas"), events.append)
+    done = run_atlas(select([]), Settings(tmp_path / "atlas"), events.append)
     assert [claim.claim for claim in done.not_run] == [NAMES[0]]
     assert [result.claim for result in done.results] == [NAMES[1]]
     assert done.passes
-    assert runs(tmp_path, package, "chapter/a") == 0
+    assert runs(tmp_path, package, "chapter/castin_2025_a") == 0
     assert {event.outcome.claim for event in events} == set(NAMES[:2])
     with pytest.raises(ClaimNotRunError, match="No weights"):
-        check(NAMES[0], package=package)
+        check(NAMES[0])
     # once they are there, it is run
     (tmp_path / package / "chapter" / "weights").touch()
-    assert not run_atlas(discover(package), Settings(tmp_path / "atlas"), events.append).not_run
-    assert runs(tmp_path, package, "chapter/a") == 1
+    assert not run_atlas(select([]), Settings(tmp_path / "atlas"), events.append).not_run
+    assert runs(tmp_path, package, "chapter/castin_2025_a") == 1
 
 
 def test_results_are_stored_one_file_each(garden: Garden) -> None:
@@ -125,7 +125,7 @@ def test_another_seed_or_preset_runs_again(garden: Garden, change: dict[str, obj
 
 def test_changed_source_runs_only_that_claim_again(garden: Garden) -> None:
     garden.run()
-    module = garden.folder / garden.package / "chapter" / "b.py"
+    module = garden.folder / garden.package / "chapter" / "castin_2025_b.py"
     module.write_text(module.read_text() + "\n# changed\n")
     garden.run()
     assert garden.runs() == {"a": 1, "b": 2, "c": 1}
@@ -190,8 +190,8 @@ def test_two_jobs_measure_what_one_does(garden: Garden) -> None:
     one = garden.run()
     two = garden.run(jobs=2, fresh=True)
     assert garden.runs() == {"a": 2, "b": 2, "c": 2}
-    assert [(r.claim, r.run, r.control, r.fingerprint) for r in two.results] == [
-        (r.claim, r.run, r.control, r.fingerprint) for r in one.results
+    assert [(r.claim, r.run, r.controls, r.fingerprint) for r in two.results] == [
+        (r.claim, r.run, r.controls, r.fingerprint) for r in one.results
     ]
     for result in two.results:
         assert Result.from_json(garden.file(result.claim[-1]).read_text(encoding="utf-8")) == result
@@ -217,7 +217,7 @@ def test_interruption_between_results_stops_busy_workers(tmp_path: Path, monkeyp
         raise KeyboardInterrupt
 
     start = time.monotonic()
-    done = run_atlas(discover(garden.package), replace(garden.settings, jobs=2), interrupt)
+    done = run_atlas(select([]), replace(garden.settings, jobs=2), interrupt)
     assert [result.claim for result in done.results] == ["castin-2025-a"]
     assert done.left == ("castin-2025-b",)
     assert time.monotonic() - start < 100
@@ -227,7 +227,7 @@ def test_result_that_was_written_but_not_reported_counts(tmp_path: Path, monkeyp
     # the first claim does what a worker may do just before the parent is interrupted: write another one's result
     kept, place = tmp_path / "kept.json", tmp_path / "atlas" / "results" / "castin-2025-b.json"
     garden = Garden(tmp_path, monkeypatch, a=f"Path({str(kept)!r}).rename({str(place)!r}); {INTERRUPTS}", b=HOLDS)
-    run_atlas([entry for entry in discover(garden.package) if entry.name[-1] == "b"], garden.settings, print)
+    run_atlas([entry for entry in select([]) if entry.name[-1] == "b"], garden.settings, print)
     place.rename(kept)
     done = garden.run()
     assert [result.claim for result in done.results] == ["castin-2025-b"]
@@ -293,10 +293,12 @@ def test_signal_ends_a_run_and_keeps_what_is_finished(
         import sys
         from pathlib import Path
         from measureformer.atlas.run import Settings, run_atlas
-        from measureformer.atlas.registry import discover
+        from measureformer.atlas import index
+        from measureformer.atlas.registry import select
         sys.path.insert(0, {str(tmp_path)!r})
+        index.packages = lambda: ({garden.package!r},)
         settings = Settings(Path({str(tmp_path / "atlas")!r}), jobs={jobs})
-        done = run_atlas(discover({garden.package!r}), settings, lambda event: None)
+        done = run_atlas(select([]), settings, lambda event: None)
         print([result.claim for result in done.results], done.left)
     """)
     # a session of its own, so that the signal reaches the program and its workers as from a keyboard

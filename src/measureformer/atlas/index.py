@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from measureformer.atlas.names import is_claim_name
 from measureformer.errors import ClaimDefinitionError
@@ -21,7 +22,7 @@ PACKAGE = "measureformer.atlas.claims"
 GROUP = "measureformer.claims"
 """Entry points of this group name packages of claims: `ours = "our_package.claims"`."""
 
-_LITERALS = ("name", "title", "statement", "reference")
+_LITERALS = {"name": str, "title": str, "statement": str, "hypotheses": tuple, "reference": str}
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,9 @@ class Listed:
     name: str
     title: str
     statement: str
+    hypotheses: tuple[str, ...]
     reference: str
+    summary: str
     chapter: str
     chapter_title: str
     module: str
@@ -43,10 +46,10 @@ def packages() -> tuple[str, ...]:
     return (PACKAGE, *sorted(others - {PACKAGE}))
 
 
-def index(among: tuple[str, ...] | None = None) -> dict[str, Listed]:
-    """Every claim by name, in order of chapter and name; `among` names packages, all that are installed by default."""
+def index() -> dict[str, Listed]:
+    """Every claim by name, in order of chapter and name."""
     found: dict[str, Listed] = {}
-    for package in packages() if among is None else among:
+    for package in packages():
         for folder in sorted(path for path in _folder_of(package).iterdir() if (path / "__init__.py").is_file()):
             title = _chapter_title(folder, package)
             for path in sorted(folder.glob("*.py")):
@@ -95,8 +98,8 @@ def _chapter_title(folder: Path, package: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _read(path: Path, _changed: int, module: str) -> dict[str, str]:
-    """The literal arguments of `claim = Claim(...)` in a file; a file without them is refused."""
+def _read(path: Path, _changed: int, module: str) -> dict[str, Any]:
+    """The literal arguments of `claim = Claim(...)` in a file and its summary; a file without them is refused."""
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, UnicodeDecodeError, ValueError) as error:
@@ -110,23 +113,30 @@ def _read(path: Path, _changed: int, module: str) -> dict[str, str]:
             "a module-level line `claim = Claim(...)`",
             "Define it, or move what claims share out of the folder of a chapter.",
         )
-    said = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
-    for word in _LITERALS:
-        if not isinstance(said.get(word), str):
+    said = {word.arg: _literal(word.value) for word in call.keywords if word.arg in _LITERALS}
+    for word, kind in _LITERALS.items():
+        if not isinstance(said.get(word), kind):
             raise broken(
                 f"module {module}, whose claim has no literal {word}",
-                f"`{word}=` with a string that can be read without running the module",
-                "Write the string out.",
+                f"`{word}=` with a {kind.__name__} that can be read without running the module",
+                "Write it out.",
             )
     name = str(said["name"])
     if not is_claim_name(name) or path.stem != name.replace("-", "_"):
         raise broken(
             f"a claim called {name!r} in {module}",
-            "a name of the form author-year-what in lower-case letters, digits and dashes, and a file of that name with "
-            "underscores",
+            "a name of the form author-year-what in lower-case letters, digits and dashes, and a file of that name "
+            "with underscores",
             "Rename one of the two.",
         )
-    return {word: str(said[word]) for word in _LITERALS}
+    return {**said, "summary": (ast.get_docstring(tree) or "").partition("\n")[0]}
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
 
 
 def _defines_claim(node: ast.stmt) -> bool:

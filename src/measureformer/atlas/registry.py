@@ -70,17 +70,17 @@ def check(name: str, *, seed: int = 0, preset: Preset = "quick") -> Result:
     return run(find(name), seed=seed, preset=preset)
 
 
-def find(name: str, *, among: tuple[str, ...] | None = None) -> Entry:
+def find(name: str) -> Entry:
     """The claim of that name, imported."""
-    listed = index(among)
+    listed = index()
     if name not in listed:
         raise _unknown(f"the claim {name[:100]!r}", "the name of a claim", name, list(listed))
     return load(listed[name])
 
 
-def select(patterns: Sequence[str], *, among: tuple[str, ...] | None = None) -> tuple[Listed, ...]:
+def select(patterns: Sequence[str]) -> tuple[Listed, ...]:
     """The claims that a pattern names: a claim, a glob such as `castin-*`, or a chapter. No patterns: all claims."""
-    listed = index(among)
+    listed = index()
     if not patterns:
         return tuple(listed.values())
     chosen: set[str] = set()

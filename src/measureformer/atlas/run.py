@@ -16,10 +16,11 @@ from pathlib import Path
 
 from measureformer.atlas.atlas import Missing
 from measureformer.atlas.claim import Preset
+from measureformer.atlas.index import Listed
 from measureformer.atlas.names import claim_file
-from measureformer.atlas.registry import Entry, fingerprint_of, load, require, run
+from measureformer.atlas.registry import fingerprint_of, load, require, run
 from measureformer.atlas.result import Result
-from measureformer.errors import ClaimNotRunError, ClaimRunError, ResultFormatError
+from measureformer.errors import ClaimDefinitionError, ClaimNotRunError, ClaimRunError, ResultFormatError
 from measureformer.parallel.pool import Lost, Workers
 from measureformer.parallel.progress import hushed
 from measureformer.storage.files import write_atomically
@@ -95,17 +96,17 @@ class AtlasRun:
         return [
             *(Missing(failure.claim, "raised", failure.message) for failure in self.failures),
             *(
-                Missing(name, "not finished", "the run was interrupted; the same command goes on.")
+                Missing(name, "not finished", "the run was interrupted; the same command resumes it.")
                 for name in self.left
             ),
             *(Missing(claim.claim, "not run", claim.message) for claim in self.not_run),
         ]
 
 
-def run_atlas(entries: Sequence[Entry], settings: Settings, on_event: Callable[[Event], None]) -> AtlasRun:
+def run_atlas(entries: Sequence[Listed], settings: Settings, on_event: Callable[[Event], None]) -> AtlasRun:
     """Run every claim whose stored result cannot be reused.
 
-    A claim that raises is reported and the others go on. Ctrl-C ends the run; what is finished is kept on disk and in
+    A claim that raises is reported and the others are run. Ctrl-C ends the run; what is finished is kept on disk and in
     the returned value.
     """
     require(settings.seed, settings.preset)
@@ -118,7 +119,7 @@ def run_atlas(entries: Sequence[Entry], settings: Settings, on_event: Callable[[
         on_event(Event(outcome, len(done), len(entries), reused, None if reused else clock.left(outcome.claim)))
 
     with suppress(KeyboardInterrupt):
-        waiting: list[Entry] = []
+        waiting: list[Listed] = []
         for entry in entries:
             result = None if settings.fresh else stored(entry, settings)
             if result is None:
@@ -144,16 +145,20 @@ def run_atlas(entries: Sequence[Entry], settings: Settings, on_event: Callable[[
     )
 
 
-def stored(entry: Entry, settings: Settings) -> Result | None:
+def stored(entry: Listed, settings: Settings) -> Result | None:
     """The result on disk, if it can be read and running the claim again would give the same."""
     result = _on_disk(entry, settings)
     if result is None:
         return None
-    wanted = fingerprint_of(entry, seed=settings.seed, preset=settings.preset)
+    try:
+        wanted = fingerprint_of(load(entry), seed=settings.seed, preset=settings.preset)
+    except ClaimDefinitionError:
+        # running it says what is wrong
+        return None
     return result if (result.claim, result.fingerprint) == (entry.name, wanted) else None
 
 
-def _on_disk(entry: Entry, settings: Settings) -> Result | None:
+def _on_disk(entry: Listed, settings: Settings) -> Result | None:
     try:
         text = claim_file(settings.out / RESULTS, entry.name, "json").read_text(encoding="utf-8")
         return Result.from_json(text)
@@ -161,7 +166,7 @@ def _on_disk(entry: Entry, settings: Settings) -> Result | None:
         return None
 
 
-def _seconds_before(entry: Entry, settings: Settings) -> float | None:
+def _seconds_before(entry: Listed, settings: Settings) -> float | None:
     """How long the claim took when it was last run, even if that result is no longer good."""
     result = _on_disk(entry, settings)
     return result.seconds if result and (result.claim, result.preset) == (entry.name, settings.preset) else None
@@ -186,14 +191,14 @@ class _Clock:
         return (time.monotonic() - self.start) * rest / finished
 
 
-def _run(entry: Entry, settings: Settings) -> Result | Failure | NotRun:
+def _run(entry: Listed, settings: Settings) -> Result | Failure | NotRun:
     try:
         # the atlas says how far it is
         with hushed():
-            return run(entry, seed=settings.seed, preset=settings.preset)
+            return run(load(entry), seed=settings.seed, preset=settings.preset)
     except ClaimNotRunError as missing:
         return NotRun(entry.name, missing.do)
-    except ClaimRunError as error:
+    except (ClaimDefinitionError, ClaimRunError) as error:
         return Failure(entry.name, error.got, "".join(traceback.format_exception(error.__cause__ or error)))
 
 
@@ -205,17 +210,17 @@ def _store(outcome: Result | Failure | NotRun, settings: Settings) -> Result | F
 
 @dataclass(frozen=True)
 class _Task:
-    """What is sent to a worker: only the module's name travels, an experiment may hold things that cannot be sent."""
+    """What is sent to a worker: where the claim is, because an experiment may hold things that cannot be sent."""
 
     settings: Settings
 
-    def __call__(self, module: str) -> Result | Failure | NotRun:
-        outcome = _run(load(module), self.settings)
+    def __call__(self, listed: Listed) -> Result | Failure | NotRun:
+        outcome = _run(listed, self.settings)
         return outcome if self.settings.scheduler else _store(outcome, self.settings)
 
 
 def _outcomes(
-    entries: Sequence[Entry], settings: Settings, workers: Workers
+    entries: Sequence[Listed], settings: Settings, workers: Workers
 ) -> Generator[Result | Failure | NotRun, None, None]:
     """Outcomes in the order in which they are finished; a worker that dies is a failure of what it left."""
     if workers.scheduler is None and min(workers.jobs, len(entries)) == 1:
@@ -223,7 +228,7 @@ def _outcomes(
         return
     if not entries:
         return
-    with closing(workers.each(_Task(settings), [entry.module for entry in entries])) as values:
+    with closing(workers.each(_Task(settings), entries)) as values:
         for i, outcome in values:
             entry = entries[i]
             if isinstance(outcome, Lost):
@@ -236,9 +241,9 @@ def _outcomes(
                 yield outcome
 
 
-def _same_version(outcome: Result | Failure | NotRun, entry: Entry, settings: Settings) -> Result | Failure | NotRun:
+def _same_version(outcome: Result | Failure | NotRun, entry: Listed, settings: Settings) -> Result | Failure | NotRun:
     """A result of other sources than those here is no result of this atlas."""
-    wanted = fingerprint_of(entry, seed=settings.seed, preset=settings.preset)
+    wanted = fingerprint_of(load(entry), seed=settings.seed, preset=settings.preset)
     if isinstance(outcome, Result) and outcome.fingerprint != wanted:
         return Failure(entry.name, f"the worker that ran claim {entry.name} has other versions than this machine")
     return outcome

@@ -1,21 +1,19 @@
 """The survey around the claims: order of teaching, introductions, what builds on what, what is open.
 
-It lies in `survey.toml` beside the chapters and not in the modules of the claims: words may be mended without running
+It lies in `survey.toml` of a package of claims, not in the modules of the claims: prose can be edited without running
 anything again. Claims that the file does not know come last in their chapter, chapters that it does not know come last.
 """
 
 from __future__ import annotations
 
-import importlib
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any, cast
 
 from measureformer.atlas.atlas import Chapter, Note, Survey
-from measureformer.atlas.index import PACKAGE
+from measureformer.atlas.index import Listed
 from measureformer.atlas.references import cite
-from measureformer.atlas.registry import Entry
 from measureformer.errors import ClaimDefinitionError
 
 FILE = "survey.toml"
@@ -23,14 +21,22 @@ _CHAPTER = {"introduction": str, "claims": dict}
 _CLAIM = {"builds_on": list, "open": str}
 
 
-def survey(entries: Sequence[Entry], *, package: str = PACKAGE) -> Survey:
-    """Chapters and notes of `entries`, which are all claims of `package`."""
-    return arrange(entries, _read(package))
+def survey(entries: Sequence[Listed]) -> Survey:
+    """Chapters and notes of `entries`, from the surveys of their packages."""
+    told: dict[str, dict[str, Any]] = {}
+    for package in dict.fromkeys(listed.module.rsplit(".", 2)[0] for listed in entries):
+        for chapter, table in _tables(_read(package)).items():
+            known = told.setdefault(chapter, {})
+            known |= {**table, "claims": {**known.get("claims", {}), **table.get("claims", {})}}
+    return _arranged(entries, told)
 
 
-def arrange(entries: Sequence[Entry], text: str) -> Survey:
-    """The same from the text of a survey."""
-    told = _tables(text)
+def arrange(entries: Sequence[Listed], text: str) -> Survey:
+    """The same from the text of one survey."""
+    return _arranged(entries, _tables(text))
+
+
+def _arranged(entries: Sequence[Listed], told: dict[str, dict[str, Any]]) -> Survey:
     titles = {entry.chapter: entry.chapter_title for entry in entries}
     known = {entry.name: entry for entry in entries}
     places = {name: i for i, name in enumerate([*told, *(name for name in titles if name not in told)])}
@@ -80,18 +86,16 @@ def _require(name: str, table: Any, kinds: dict[str, type]) -> None:
             raise _broken(f"{key} of {name}", f"only {', '.join(kinds)} there, each of its type")
 
 
-def _note(entry: Entry, told: dict[str, Any]) -> Note:
-    claim = entry.claim
-    about = (importlib.import_module(entry.module).__doc__ or "").strip().partition("\n")[0]
+def _note(listed: Listed, told: dict[str, Any]) -> Note:
     return Note(
-        claim=claim.name,
-        chapter=entry.chapter,
-        title=claim.title,
-        statement=claim.statement,
-        hypotheses=claim.hypotheses,
-        reference=claim.reference,
-        citation=cite(claim),
-        summary=about,
+        claim=listed.name,
+        chapter=listed.chapter,
+        title=listed.title,
+        statement=listed.statement,
+        hypotheses=listed.hypotheses,
+        reference=listed.reference,
+        citation=cite(listed.reference),
+        summary=listed.summary,
         builds_on=tuple(told.get("builds_on", ())),
         open=told.get("open", ""),
     )

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent.parent
-_NAME = re.compile(r'^    name="([a-z0-9-]+)",$', re.MULTILINE)
 
 
 def claim_names(incomplete: str) -> list[str]:
-    """The claims of the package that begin so.
+    """The claims that begin so.
 
     >>> claim_names("castin-2025-gaussian-t")
     ['castin-2025-gaussian-tilt']
     """
-    files = sorted(_PACKAGE.glob("_claims/*/[a-z]*.py"))
-    found = (_NAME.search(path.read_text(encoding="utf-8")) for path in files)
-    return sorted(match[1] for match in found if match and match[1].startswith(incomplete))
+    from measureformer.atlas.index import index
+
+    return sorted(name for name in index() if name.startswith(incomplete))
 
 
 def app_names(incomplete: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`measureformer icl`: train a model to learn in context, and measure how well it does."""
+"""`measureformer incontext`: train a model to learn in context, and measure how well it does."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def train(
     width: Annotated[int, typer.Option(help="Dimension of the tokens.")] = 64,
     layers: Annotated[int, typer.Option(help="Blocks, each with two heads.")] = 3,
     watch: Annotated[int | None, typer.Option(help="Look at the model every so many steps.")] = None,
-    save: Save = Path("icl"),
+    save: Save = Path("incontext"),
     seed: Seed = 0,
 ) -> None:
     """Train a transformer, of 150 000 parameters unless told otherwise, on fresh prompts; Ctrl-C loses nothing."""
@@ -59,12 +59,12 @@ def train(
     key = jax.random.key(seed + 1)
     found = trained(law, model, key, points=points, training=settings, watch=watch, save=save)
     typer.echo(f"loss {found.losses[0]:.3g} at first, {found.losses[-100:].mean():.3g} at the end")
-    typer.echo(f"Next: measureformer icl evaluate {save} --task {task}")
+    typer.echo(f"Next: measureformer incontext evaluate {save} --task {task}")
 
 
 @app.command()
 def evaluate(
-    folder: Annotated[Path, typer.Argument(help="Folder of a training.")] = Path("icl"),
+    folder: Annotated[Path, typer.Argument(help="Folder of a training.")] = Path("incontext"),
     task: Annotated[str, typer.Option(help="As in training, or another one.")] = "linear",
     points: Annotated[int, typer.Option(help="Examples in a prompt.")] = 11,
     prompts: Annotated[int, typer.Option(help="Fresh prompts to average over.")] = 1280,
@@ -110,7 +110,7 @@ def evaluate(
         from measureformer.storage.folder import read_records
 
         for file in (draw_errors(curves, figure), draw_training(read_records(folder), figure)):
-            typer.echo(f"drawn in {file}" if file else "training was not watched: see icl train --watch")
+            typer.echo(f"drawn in {file}" if file else "training was not watched: see incontext train --watch")
 
 
 def _task(name: str, dim: int) -> Any:

@@ -1,4 +1,4 @@
-"""Figures of `measureformer icl evaluate`: errors as in the literature, and what was seen during training."""
+"""Figures of `measureformer incontext evaluate`: errors as in the literature, and what was seen during training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands print tables: in columns, on a terminal and in a pipe."""
+"""How commands print: tables in columns, verdicts in colours on a terminal, complaints on one line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,3 +48,31 @@ def bare_table(*headings: Any, title: str | None = None) -> Table:
     from rich.table import Table
 
     return Table(*headings, title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+
+
+def cleaned(text: str) -> str:
+    """The text on one line, without control characters."""
+    from measureformer.pages.words import one_line
+
+    return one_line(text)
+
+
+def complain(text: str) -> None:
+    """Print to standard error."""
+    typer.echo(cleaned(text), err=True)
+
+
+_COLORS = {
+    "holds": "green",
+    "violated": "red",
+    "inconclusive": "yellow",
+    "control passed": "yellow",
+    "raised": "red",
+    "not run": "yellow",
+}
+
+
+def colored(word: str, width: int = 0) -> str:
+    """The word, in its colour if it goes to a terminal that wants colours."""
+    plain = word.ljust(width)
+    return typer.style(plain, fg=_COLORS[word]) if on_terminal() and not os.environ.get("NO_COLOR") else plain

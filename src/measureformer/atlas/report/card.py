@@ -1,4 +1,4 @@
-"""A claim on its page: statement, hypotheses, what was computed, figure, margin, control, what is open."""
+"""A claim on its page: statement, hypotheses, what was computed, figure, margins, controls, open questions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 from collections.abc import Sequence
 
 from measureformer.atlas.report.view import SAID, Shown, View
-from measureformer.atlas.result import Check, Outcome, Result
+from measureformer.atlas.result import Check, Control, Result
 from measureformer.atlas.words import interval, measured
 from measureformer.figures.figure import Figure
 from measureformer.pages.frame import verdict
@@ -59,26 +59,37 @@ def _computed(result: Result) -> Markup:
 
 
 def _checks(result: Result) -> Markup:
-    said = {"holds": "holds", "violated": "is rejected", "inconclusive": "is inconclusive"}
-    heads = (tag("th", word, scope="col") for word in ("check", "measured", "claimed", "margin"))
-    table = tag(
-        "table",
-        tag("thead", tag("tr", *heads)),
-        _group(result.run, f"The claim {said[result.run.verdict].replace('is rejected', 'is violated')}", ""),
-        _group(result.control, f"The control {said[result.control.verdict]}", prose(result.control_statement)),
-    )
-    return tag("div", table, class_="scroll", tabindex="0", role="group", aria_label="Checks")
+    """The table check × control: what the claim measured, and what each control did to the same check."""
+    words = ("check", "measured", "claimed", "margin", *(f"control: {control.name}" for control in result.controls))
+    head = tag("thead", tag("tr", *(tag("th", one_line(word), scope="col") for word in words)))
+    body = tag("tbody", *(_row(result, check) for check in result.run.checks))
+    table = tag("div", tag("table", head, body), class_="scroll", tabindex="0", role="group", aria_label="Checks")
+    items = (tag("li", tag("b", one_line(f"{one.name}: ")), prose(one.statement)) for one in result.controls)
+    return join(table, tag("p", "Controls, false on purpose", class_="label"), tag("ul", *items, class_="controls"))
 
 
-def _group(outcome: Outcome, said: str, about: str) -> Markup:
-    words = f", margin {number(outcome.margin)}. " if outcome.checks else ": nothing was measured. "
-    head = tag("th", tag("b", said), words, tag("span", about, class_="label"), colspan="4", scope="rowgroup")
-    return tag("tbody", tag("tr", head), *map(_row, outcome.checks))
-
-
-def _row(check: Check) -> Markup:
+def _row(result: Result, check: Check) -> Markup:
+    name = join(prose(check.name), *([tag("span", " (context, no evidence)", class_="label")] if check.context else []))
     numbers = (measured(check), interval(check), number(check.margin))
-    return tag("tr", tag("td", prose(check.name)), *(tag("td", shown, class_="number") for shown in numbers))
+    return tag(
+        "tr",
+        tag("td", name),
+        *(tag("td", shown, class_="number") for shown in numbers),
+        *(_cell(check, control) for control in result.controls),
+    )
+
+
+def _cell(check: Check, control: Control) -> Markup:
+    """What became of a check in a control; set in bold where the control must reject it."""
+    found = next((one for one in control.outcome.checks if one.name == check.name), None)
+    if found is None:
+        return tag("td", "–", class_="number")
+    words = {"holds": "holds", "violated": "rejected", "inconclusive": "inconclusive"}[found.verdict]
+    required = control.name in check.rejected_by and not check.context
+    if required and found.verdict != "violated":
+        words = f"{words}, should be rejected"
+    said = tag("b", words) if required else tag("span", words, class_="label")
+    return tag("td", f"{number(found.value)} ", said, class_="number")
 
 
 def _figure(result: Result, svg: bytes) -> Markup:

@@ -3,17 +3,75 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from measureformer.atlas.report.layered import Box, Drawing, Edge, Room, layered, reduced
 from measureformer.atlas.report.view import SAID, Page, Shown, View
 from measureformer.pages.frame import SIGNS
 from measureformer.pages.markup import Markup, tag
 from measureformer.pages.words import one_line
 
+Edge = tuple[str, str]
+Route = tuple[tuple[float, float], tuple[float, float]]
+
+_PER_LINE = 4
+_GAP, _BETWEEN = 18.0, 46.0
 _MARK = 21.0
 _PER_ROW = 9
 _LINE = 16.0
+
+
+@dataclass(frozen=True)
+class Box:
+    """A node: its left upper corner, and its size."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Boxes by name, arrows from the lower edge of a box to the upper edge of another, and the size of all."""
+
+    boxes: dict[str, Box]
+    routes: dict[Edge, Route]
+    width: float
+    height: float
+
+
+def stacked(sizes: Mapping[str, tuple[float, float]], edges: Sequence[Edge]) -> Drawing:
+    """Boxes in rows of at most four: everything stands below what it builds on.
+
+    `sizes` is (width, height) by name, in an order that all edges follow.
+    """
+    row: dict[str, int] = {}
+    for name in sizes:
+        row[name] = max((row[before] + 1 for before, after in edges if after == name), default=0)
+        while sum(other == row[name] for other in row.values()) > _PER_LINE:
+            row[name] += 1
+    lines = [[name for name in sizes if row[name] == i] for i in range(max(row.values(), default=-1) + 1)]
+    widths = [sum(sizes[name][0] + _GAP for name in line) - _GAP for line in lines]
+    total = max(widths, default=0.0)
+    boxes: dict[str, Box] = {}
+    y = 0.0
+    for line, width in zip(lines, widths, strict=True):
+        x = (total - width) / 2
+        for name in line:
+            boxes[name] = Box(x, y, *sizes[name])
+            x += sizes[name][0] + _GAP
+        y += max(sizes[name][1] for name in line) + _BETWEEN
+    routes = {(a, b): (_bottom(boxes[a]), _top(boxes[b])) for a, b in dict.fromkeys(edges)}
+    return Drawing(boxes, routes, total, max(0.0, y - _BETWEEN))
+
+
+def _bottom(box: Box) -> tuple[float, float]:
+    return box.x + box.width / 2, box.y + box.height
+
+
+def _top(box: Box) -> tuple[float, float]:
+    return box.x + box.width / 2, box.y
 
 
 def overview(view: View) -> Markup:
@@ -29,7 +87,7 @@ def overview(view: View) -> Markup:
     # the order of teaching decides where two chapters use each other
     edges = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if (a, b) in found]
     sizes = {page.file: (216.0, _height(page)) for page in view.pages}
-    drawing = layered(sizes, reduced(edges), Room(most=4, gap=16.0))
+    drawing = stacked(sizes, edges)
     pages = {page.file: page for page in view.pages}
     boxes = (_chapter_box(pages[name], box) for name, box in drawing.boxes.items())
     count = sum(len(page.claims) for page in view.pages)
@@ -51,7 +109,7 @@ def chapter_map(view: View, page: Page) -> Markup:
     ]
     lines = {name: _wrapped(claim.note.title, 24) for name, claim in claims.items()}
     sizes = {name: (204.0, 14 + _LINE * len(lines[name])) for name in order}
-    drawing = layered(sizes, edges, Room(most=4, gap=18.0))
+    drawing = stacked(sizes, edges)
     boxes = (_claim_box(claims[name], lines[name], box, name in inside) for name, box in drawing.boxes.items())
     words = f"Map of the chapter: {len(inside)} claims, and {len(near)} of other chapters that they build on."
     return _svg(drawing, words, *boxes)
@@ -81,17 +139,10 @@ def _svg(drawing: Drawing, words: str, *boxes: Markup) -> Markup:
     )
 
 
-def _path(route: Sequence[tuple[float, float]]) -> str:
-    x, y = route[0]
-    parts = [f"M{x:.1f} {y:.1f}"]
-    for i, (u, v) in enumerate(route[1:], start=1):
-        if i % 2 == 0:
-            parts.append(f"L{u:.1f} {v:.1f}")  # along the lane of a row
-        else:
-            middle = (y + v) / 2
-            parts.append(f"C{x:.1f} {middle:.1f} {u:.1f} {middle:.1f} {u:.1f} {v:.1f}")
-        x, y = u, v
-    return "".join(parts)
+def _path(route: Route) -> str:
+    (x, y), (u, v) = route
+    middle = (y + v) / 2
+    return f"M{x:.1f} {y:.1f}C{x:.1f} {middle:.1f} {u:.1f} {middle:.1f} {u:.1f} {v:.1f}"
 
 
 def _head(x: float, y: float) -> str:

@@ -21,7 +21,7 @@ from measureformer.figures.figure import Figure
 from measureformer.parallel.pool import Workers
 from measureformer.storage.files import write_atomically
 
-_SOURCES = ("figure.py", "language.py", "words.py")
+_SOURCES = ("draw.py", "figure.py", "roles.py")
 
 
 def export(results: Sequence[Result], out: Path, *, jobs: int = 1) -> dict[str, bytes]:
@@ -80,5 +80,5 @@ def _stamp(figure: Figure) -> bytes:
 
 @cache
 def _code() -> list[str]:
-    sources = (resources.files("measureformer.pages").joinpath(name).read_bytes() for name in _SOURCES)
+    sources = (resources.files("measureformer.figures").joinpath(name).read_bytes() for name in _SOURCES)
     return [metadata.version("matplotlib"), *(hashlib.sha256(source).hexdigest() for source in sources)]

@@ -17,7 +17,7 @@ from measureformer.pages.words import number, one_line
 _LANGUAGE = (
     ("measured", "what the experiment measured: solid lines and filled markers, in colours"),
     ("theory", "what theory says, bounds, laws and closed forms: black or grey, dashed or dotted"),
-    ("control", "the control, which is false on purpose: vermilion, dash-dotted, crosses or hatches"),
+    ("control", "a control, which is false on purpose: vermilion, dash-dotted, crosses or hatches"),
     ("measure", "tokens and densities themselves: green"),
 )
 
@@ -65,8 +65,8 @@ def _lead(view: View) -> str:
     versions = sorted({result.versions.get("measureformer", "of unknown version") for result in results})
     about = f" Made by measureformer {', '.join(versions)} with the {' and '.join(presets)} preset." if results else ""
     return one_line(
-        "Statements of the theory, each run on a computer together with a control: a deliberately false variant that "
-        "the same checks must reject. A margin of 1 is as far inside the claimed interval as can be, 0 is its edge, "
+        "Statements of the theory, each run on a computer together with its controls: deliberately false variants that "
+        "its checks must reject. A margin of 1 is as far inside the claimed interval as can be, 0 is its edge, "
         f"and negative numbers lie outside.{about}"
     )
 

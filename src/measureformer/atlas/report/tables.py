@@ -6,19 +6,24 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
+from measureformer.atlas.claim import CLAIM
 from measureformer.atlas.result import Result
 from measureformer.figures.figure import Figure
 from measureformer.pages.words import one_line
 
 
 def checks_csv(result: Result) -> str:
-    """A row for each check of the claim and of its control."""
-    head = ("part", "check", "value", "error", "low", "high", "verdict", "margin")
+    """A row for each check of the claim and of each control; `rejected_by` names controls, separated by spaces."""
+    head = ("variant", "check", "value", "error", "low", "high", "verdict", "margin", "rejected_by", "context")
+    outcomes = [(CLAIM, result.run), *((control.name, control.outcome) for control in result.controls)]
     return _written(
         head,
         (
-            (part, check.name, check.value, check.error, check.low, check.high, check.verdict, check.margin)
-            for part, outcome in (("claim", result.run), ("control", result.control))
+            (
+                *(variant, check.name, check.value, check.error, check.low, check.high, check.verdict, check.margin),
+                *(" ".join(check.rejected_by), "yes" if check.context else "no"),
+            )
+            for variant, outcome in outcomes
             for check in outcome.checks
         ),
     )
@@ -27,11 +32,11 @@ def checks_csv(result: Result) -> str:
 def figure_csv(figure: Figure) -> str:
     """A row for each point of each series; y2 is the other edge of a band."""
     rows = (
-        (series.label, series.style, x, y, series.y2[i] if series.y2 else "")
+        (series.label, series.role, series.style, x, y, series.y2[i] if series.y2 else "")
         for series in figure.series
         for i, (x, y) in enumerate(zip(series.x, series.y, strict=True))
     )
-    return _written(("series", "style", "x", "y", "y2"), rows)
+    return _written(("series", "role", "style", "x", "y", "y2"), rows)
 
 
 def _written(head: Sequence[str], rows: Iterable[Sequence[str | float]]) -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.attention import attend
 from measureformer.attention.grid.causal import BLOCK
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 TOL = 1e-8
 
@@ -25,55 +24,50 @@ class Config:
     """Tokens with the same time."""
 
 
-@lru_cache(maxsize=2)
-def _found(entropy: int, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Times, and errors of log Z against sums in long double: over what is seen, and over what stands before."""
-    rng, n = np.random.default_rng(entropy), config.blocks * BLOCK[1] + 5
+@once
+def _errors(key: Key, config: Config) -> dict[str, np.ndarray]:
+    """Errors of log Z for each query against sums in long double, over the keys that each variant sees."""
+    rng, n = np.random.default_rng(generator(key).integers(2**32)), config.blocks * BLOCK[1] + 5
     times = np.sort(rng.integers(1, n // config.ties, n)).astype(float)
     times[0] = 0
     q, k, log_weights = rng.uniform(-1.5, 1.5, (n, 1)), rng.uniform(-1.5, 1.5, (n, 1)), rng.normal(size=n)
     asked = times + 0.5
     log_z = np.asarray(attend(q, k, k, log_weights, times=(asked, times), method="grid", tol=TOL).log_normalizer)
-    errors = []
-    for visible in (times[None, :] <= asked[:, None], np.arange(n)[None, :] < np.arange(n)[:, None] + 1):
-        logits = np.multiply.outer(*(a[:, 0].astype(np.longdouble) for a in (q, k))) + log_weights
-        logits = np.where(visible, logits, -np.inf)
-        top = logits.max(axis=1)
-        errors.append(np.abs(log_z - top - np.log(np.exp(logits - top[:, None]).sum(axis=1))).astype(float))
-    return times, errors[0], errors[1]
+    logits = np.multiply.outer(*(a[:, 0].astype(np.longdouble) for a in (q, k))) + log_weights
+    found = {}
+    for variant, visible in (("claim", times <= asked[:, None]), ("order-of-list", np.tri(n, dtype=bool))):
+        seen = np.where(visible, logits, -np.inf)
+        top = seen.max(axis=1)
+        found[variant] = np.abs(log_z - top - np.log(np.exp(seen - top[:, None]).sum(axis=1))).astype(float)
+    return found
 
 
-def _checks(errors: np.ndarray) -> tuple[Check, ...]:
-    edges = np.concatenate(
-        [np.arange(i * BLOCK[1] - 1, i * BLOCK[1] + 2) for i in range(1, len(errors) // BLOCK[1] + 1)]
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    found = _errors(key, config)
+    errors = found[variant]
+    borders = range(BLOCK[1], len(errors), BLOCK[1])
+    edges = np.concatenate([np.arange(i - 1, i + 2) for i in borders])
+    checks = (
+        Check("worst error of log Z, all queries", errors.max(), high=TOL, rejected_by="order-of-list"),
+        Check("worst error of log Z at borders of blocks", errors[edges].max(), high=TOL, rejected_by="order-of-list"),
     )
-    return (
-        Check("worst error of log Z, all queries", float(errors.max()), high=TOL),
-        Check("worst error of log Z at borders of blocks", float(errors[edges].max()), high=TOL),
-    )
+    return Outcome(checks, _figure(config, found) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    _, right, wrong = _found(int(generator(key).integers(2**32)), config)
-    place = tuple(float(i) for i in range(len(right)))
-    figure = Figure(
+def _figure(config: Config, found: dict[str, np.ndarray]) -> Figure:
+    right, wrong = (np.maximum(found[variant], 1e-17) for variant in ("claim", "order-of-list"))
+    place = np.arange(len(right))
+    return Figure(
         "Causal attention by prefix sums",
         "token",
         "error of log Z",
         (
-            Series("what lies not later", place, tuple(np.maximum(right, 1e-17).tolist()), "points"),
-            Series(
-                "control: what stands before in the list", place, tuple(np.maximum(wrong, 1e-17).tolist()), "points"
-            ),
+            Series("all that is not later", place, right, "points", role="measured"),
+            Series("control: all that stands before in the list", place, wrong, "points", role="control"),
         ),
         yscale="log",
         caption=f"Blocks of {BLOCK[1]} keys, about {config.ties} tokens at each time.",
     )
-    return Outcome(_checks(right), figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return Outcome(_checks(_found(int(generator(key).integers(2**32)), config)[2]))
 
 
 claim = Claim(
@@ -85,9 +79,8 @@ claim = Claim(
     ),
     hypotheses=("dimension 1 or 2", "positive weights"),
     reference="blelloch1990, Section 1",
-    run=_run,
-    control=_control,
-    control_statement="The order of the list instead of the order of time, which differ where times tie.",
+    measure=measure,
+    controls={"order-of-list": "The order of the list instead of the order of time: they differ where times tie."},
     quick=Config(),
     full=Config(blocks=60),
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +12,11 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.attention import Streaming, attend
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 DIM = 8
 STREAMED = Streaming(block=(256, 256))
@@ -39,70 +38,54 @@ def _materialised(x: Array) -> Array:
     return jax.nn.softmax(x @ x.T, axis=1) @ x
 
 
-def _with_gradient(f: Callable[[Array], Array]) -> Callable[[Array], Any]:
-    return jax.value_and_grad(lambda x: jnp.sum(f(x) ** 2))
-
-
 def _sizes(config: Config) -> list[int]:
     return [config.smallest * config.factor**i for i in range(config.sizes)]
 
 
-@lru_cache(maxsize=2)
-def _measured(entropy: int, config: Config) -> dict[str, np.ndarray]:
-    """Bytes that the compiled programs need beside inputs and outputs, and the least seconds of several runs."""
-    rng = np.random.default_rng(entropy)
-    ways = {"streamed": _with_gradient(_streamed), "materialised": _with_gradient(_materialised)}
-    found: dict[str, list[float]] = {f"{name}: {what}": [] for name in ways for what in ("bytes", "seconds")}
+@once
+def _needs(key: Key, config: Config, attention: Callable[[Array], Array]) -> np.ndarray:
+    """Bytes of the compiled program beside inputs and outputs, and the least seconds of several runs, for each size."""
+    rng, rows = np.random.default_rng(generator(key).integers(2**32)), []
     for n in _sizes(config):
         x = jnp.asarray(rng.normal(size=(n, DIM)).astype(np.float32))
-        for name, f in ways.items():
-            program = jax.jit(f).lower(x).compile()
-            memory = program.memory_analysis()
-            assert memory is not None  # the CPU backend always has it
-            seconds = []
-            for _ in range(config.repetitions):
-                # of all threads of this process: what else runs on the machine counts little
-                start = time.process_time()
-                jax.block_until_ready(program(x))
-                seconds.append(time.process_time() - start)
-            found[f"{name}: bytes"].append(float(memory.temp_size_in_bytes))
-            found[f"{name}: seconds"].append(min(seconds))
-    return {name: np.array(numbers) for name, numbers in found.items()}
+        program = jax.jit(jax.value_and_grad(lambda x: jnp.sum(attention(x) ** 2))).lower(x).compile()
+        memory = program.memory_analysis()
+        assert memory is not None  # the CPU backend always has it
+        seconds = []
+        for _ in range(config.repetitions):
+            # of all threads of this process: what else runs on the machine counts little
+            start = time.process_time()
+            jax.block_until_ready(program(x))
+            seconds.append(time.process_time() - start)
+        rows.append((memory.temp_size_in_bytes, min(seconds)))
+    return np.array(rows).T
 
 
-def _order(config: Config, numbers: np.ndarray) -> float:
-    return float(np.polyfit(np.log(_sizes(config)), np.log(numbers), 1)[0])
-
-
-def _checks(found: dict[str, np.ndarray], config: Config, way: str) -> tuple[Check, ...]:
-    return (
-        Check("order of the memory in n", _order(config, found[f"{way}: bytes"]), high=1.1),
-        Check("order of the time in n", _order(config, found[f"{way}: seconds"]), 1.2, 2.8),
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    found = _needs(key, config, _materialised if variant == "whole-matrix" else _streamed)
+    memory, seconds = (np.polyfit(np.log(_sizes(config)), np.log(numbers), 1)[0] for numbers in found)
+    checks = (
+        Check("order of the memory in n", memory, high=1.1, rejected_by="whole-matrix"),
+        Check("order of the time in n", seconds, 1.2, 2.8, context=True),
     )
+    return Outcome(checks, _figure(key, config) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    found = _measured(int(generator(key).integers(2**32)), config)
-    n = tuple(float(size) for size in _sizes(config))
-
-    megabytes = {way: tuple(float(b) / 1e6 for b in found[f"{way}: bytes"]) for way in ("streamed", "materialised")}
-    figure = Figure(
+def _figure(key: Key, config: Config) -> Figure:
+    n = _sizes(config)
+    streamed, materialised = (_needs(key, config, way)[0] / 1e6 for way in (_streamed, _materialised))
+    return Figure(
         "Memory of attention and its gradient, beside inputs and outputs",
         "number of tokens n",
         "megabytes",
         (
-            Series("streamed", n, megabytes["streamed"], "line"),
-            Series("control: the whole matrix", n, megabytes["materialised"], "dashed"),
+            Series("streamed", n, streamed, role="measured"),
+            Series("control: the whole matrix", n, materialised, "dashed", role="control"),
         ),
         xscale="log",
         yscale="log",
         caption=f"Self-attention of n tokens, d = {DIM}, float32; what the compiled programs ask for.",
     )
-    return Outcome(_checks(found, config, "streamed"), figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return Outcome(_checks(_measured(int(generator(key).integers(2**32)), config), config, "materialised"))
 
 
 claim = Claim(
@@ -114,9 +97,8 @@ claim = Claim(
     ),
     hypotheses=("blocks of fixed size",),
     reference="rabe2021, Section 2",
-    run=_run,
-    control=_control,
-    control_statement="The softmax of the whole n × n matrix of logits.",
+    measure=measure,
+    controls={"whole-matrix": "The softmax of the whole n × n matrix of logits."},
     quick=Config(),
     full=Config(smallest=2048, factor=2, sizes=4, repetitions=5),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from measureformer.flows import gaussian_flow
 from measureformer.maps import Attention, Residual
 from measureformer.measures import Gaussian
 from measureformer.numerics.arrays import on_device
+from measureformer.numerics.types import Key
 
 DIM = 2
 
@@ -27,7 +27,7 @@ class Config:
     time: float = 0.3
 
 
-def _data(key: Any) -> tuple[np.ndarray, ...]:
+def _data(key: Key) -> tuple[np.ndarray, ...]:
     """Q, K, V with KᵀQ = 1.2 times a rotation, far from symmetric; a mean of norm 1 and a covariance."""
     rng = generator(key)
     angle = rng.uniform(0.8, 1.2)
@@ -39,7 +39,7 @@ def _data(key: Any) -> tuple[np.ndarray, ...]:
     return 1.2 * turn, np.eye(DIM), V, mean / np.linalg.norm(mean), root @ root.T + 0.3 * np.eye(DIM)
 
 
-def _cloud(key: Any, config: Config, layers: int) -> np.ndarray:
+def _cloud(key: Key, config: Config, layers: int) -> np.ndarray:
     """Means and covariances (t, d + d²) of weighted particles, the nodes of a quadrature, by Heun's method in depth."""
     Q, K, V, mean, cov = _data(key)
     G, step, mu = Attention.head(Q, K, V), config.time / layers, gauss_hermite(Gaussian(mean, cov), config.nodes)
@@ -52,7 +52,7 @@ def _cloud(key: Any, config: Config, layers: int) -> np.ndarray:
     return np.stack([np.append(nu.mean(), nu.covariance()) for nu in path])
 
 
-def _moments(key: Any, config: Config, *, transposed: bool) -> np.ndarray:
+def _moments(key: Key, config: Config, *, transposed: bool) -> np.ndarray:
     Q, K, V, mean, cov = _data(key)
     G = Attention.head(K, Q, V) if transposed else Attention.head(Q, K, V)
     flow = gaussian_flow(G, Gaussian(mean, cov), np.linspace(0, config.time, config.layers + 1))
@@ -60,36 +60,32 @@ def _moments(key: Any, config: Config, *, transposed: bool) -> np.ndarray:
     return np.concatenate([np.asarray(flow.means), covs], axis=1)
 
 
-def _outcome(key: Any, config: Config, *, transposed: bool, figure: Figure | None = None) -> Outcome:
-    truth = _moments(key, config, transposed=transposed)[-1]
-    few, many = (np.abs(_cloud(key, config, n)[-1] - truth) for n in (config.layers // 2, config.layers))
-    scale = np.abs(truth[:DIM]).max(), np.abs(truth[DIM:]).max()
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    truth = _moments(key, config, transposed=variant == "transposed")[-1]
+    path = _cloud(key, config, config.layers)
+    few, many = (np.abs(end - truth) for end in (_cloud(key, config, config.layers // 2)[-1], path[-1]))
+    mean, cov = (many[part].max() / np.abs(truth[part]).max() for part in (slice(DIM), slice(DIM, None)))
+    ratio, wrong = few.max() / many.max(), "transposed"
     checks = (
-        Check("relative gap of the mean", float(many[:DIM].max() / scale[0]), high=2e-3),
-        Check("relative gap of the covariance", float(many[DIM:].max() / scale[1]), high=2e-3),
-        Check("largest gap with half as many layers over that", float(few.max() / many.max()), 3.0, 5.0),
+        Check("relative gap of the mean", mean, high=2e-3, rejected_by=wrong),
+        Check("relative gap of the covariance", cov, high=2e-3, rejected_by=wrong),
+        Check("largest gap with half as many layers over that", ratio, 3.0, 5.0, rejected_by=wrong),
     )
-    return Outcome(checks, figure)
+    return Outcome(checks, _figure(key, config, path) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    cloud = _cloud(key, config, config.layers)
+def _figure(key: Key, config: Config, path: np.ndarray) -> Figure:
     right, wrong = (_moments(key, config, transposed=transposed) for transposed in (False, True))
-    times = tuple(np.linspace(0, config.time, config.layers + 1).tolist())
+    times = np.linspace(0, config.time, config.layers + 1)
     series: list[Series] = []
     for name, column in (("mean, coordinate 1", 0), ("covariance, entry (1,1)", DIM)):
         series += [
-            Series(f"{name}: equation", times, tuple(right[:, column].tolist()), "line"),
-            Series(f"{name}: particles", times, tuple(cloud[:, column].tolist()), "points"),
-            Series(f"{name}: control, QᵀK", times, tuple(wrong[:, column].tolist()), "dashed"),
+            Series(f"{name}: equation", times, right[:, column], "line", role="theory"),
+            Series(f"{name}: particles", times, path[:, column], "points", role="measured"),
+            Series(f"{name}: control, QᵀK", times, wrong[:, column], "dashed", role="control"),
         ]
     caption = f"{config.nodes}² weighted particles in dimension {DIM}; KᵀQ is 1.2 times a rotation, V ≠ I."
-    figure = Figure("Particles and the equations", "depth t", "moments", tuple(series), caption=caption)
-    return _outcome(key, config, transposed=False, figure=figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, transposed=True)
+    return Figure("Particles and the equations", "depth t", "moments", tuple(series), caption=caption)
 
 
 claim = Claim(
@@ -101,9 +97,10 @@ claim = Claim(
     ),
     hypotheses=("one softmax head without mask", "the same Q, K, V at every depth"),
     reference="castin2025",
-    run=_run,
-    control=_control,
-    control_statement="The same equations with QᵀK in place of KᵀQ, for V ≠ I and m ≠ 0.",
+    measure=measure,
+    controls={
+        "transposed": "The same equations with QᵀK in place of KᵀQ, for V ≠ I and m ≠ 0.",
+    },
     quick=Config(),
     full=Config(nodes=30, layers=40),
 )

@@ -8,14 +8,14 @@ conditions, a vanishing determinant, is met for free. All that were found are un
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 DIM = 4
 ZERO = 1e-3
@@ -67,60 +67,50 @@ def _growth(cov: np.ndarray, A: np.ndarray, V: np.ndarray) -> np.ndarray:
     return np.linalg.eigvals((moved + moved.mT)[..., *rows]).real.max(axis=1)
 
 
-@dataclass(frozen=True)
-class _Found:
-    trials: int
-    ranks: list[int]
-    """Of all stationary covariances that were found."""
-    limits: list[int]
-    """Of those from which no perturbation grows: flows may end there."""
-
-
-def _found(key: Any, config: Config, *, rotation: bool) -> _Found:
+@once
+def _ranks(key: Key, config: Config, variant: str) -> tuple[np.ndarray, np.ndarray]:
+    """Of all stationary covariances that were found, and of those where no perturbation grows: flows may end there."""
     rng = generator(key)
     K, Q, V = rng.normal(size=(3, config.trials, DIM, DIM)) / np.sqrt(DIM)
     A = K.mT @ Q
-    if rotation:
+    if variant == "rotation":
         # VΣAΣ = VΣ² is antisymmetric for every Σ that commutes with V
         A, V = np.eye(DIM), np.kron(np.eye(DIM // 2), [[0.0, -1.0], [1.0, 0.0]])
         A, V = (np.broadcast_to(M, (config.trials, DIM, DIM)) for M in (A, V))
+    elif variant == "definite":
+        A, V = K.mT @ K, np.broadcast_to(np.eye(DIM), V.shape)
     cov, good = _stationary(rng.normal(size=(config.trials, DIM, DIM)) / DIM, A, V)
     ranks = (np.linalg.eigvalsh(cov) > ZERO).sum(axis=1)
-    steady = good & (_growth(cov, A, V) < 1e-6)
-    return _Found(config.trials, ranks[good].tolist(), ranks[steady].tolist())
+    return ranks[good], ranks[good & (_growth(cov, A, V) < 1e-6)]
 
 
-def _outcome(found: _Found, figure: Figure | None = None) -> Outcome:
-    low = sum(rank <= DIM / 2 for rank in found.limits) / max(len(found.limits), 1)
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    ranks, limits = _ranks(key, config, variant)
+    share, low = len(ranks) / config.trials, (limits <= DIM / 2).sum() / max(len(limits), 1)
     checks = (
-        Check("stationary covariances found, share of the draws", len(found.ranks) / found.trials, low=0.1),
-        Check("how many of them have no growing direction", float(len(found.limits)), low=1.0),
-        Check("share of those with rank ≤ d/2 (a frequency, not a proof)", low, low=0.95),
+        Check("stationary covariances found, share of the draws", share, low=0.1, rejected_by="definite"),
+        Check("how many of them have no growing direction", len(limits), low=1.0, rejected_by="definite"),
+        Check("share of those with rank ≤ d/2 (a frequency, not a proof)", low, low=0.95, rejected_by="rotation"),
     )
-    return Outcome(checks, figure)
+    return Outcome(checks, _figure(key, config) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    found, wrong = _found(key, config, rotation=False), _found(key, config, rotation=True)
-    x = tuple(float(r) for r in range(DIM + 1))
-    count = lambda ranks: tuple(float(ranks.count(r)) for r in range(DIM + 1))  # noqa: E731
-    figure = Figure(
+def _figure(key: Key, config: Config) -> Figure:
+    (ranks, limits), (_, wrong) = (_ranks(key, config, variant) for variant in ("claim", "rotation"))
+    x = np.arange(DIM + 1)
+    count = lambda found: np.bincount(found, minlength=DIM + 1)  # noqa: E731
+    return Figure(
         "Open: ranks for random matrices",
         "rank",
         "how many were found",
         (
-            Series("K, Q, V random: all stationary covariances", x, count(found.ranks), "bars"),
-            Series("those without a growing direction", x, count(found.limits), "bars"),
-            Series("control: A = I and V a rotation by 90°", x, count(wrong.limits), "bars"),
+            Series("K, Q, V random: all stationary covariances", x, count(ranks), "bars", role="measured"),
+            Series("those without a growing direction", x, count(limits), "bars", role="measured"),
+            Series("control: A = I and V a rotation by 90°", x, count(wrong), "bars", role="control"),
         ),
-        xticks=tuple(str(r) for r in range(DIM + 1)),
+        xticks=tuple(map(str, x)),
         caption=f"d = {DIM}; solutions of VΣAΣ + ΣAᵀΣVᵀ = 0 of trace 1 from {config.trials} random starts each.",
     )
-    return _outcome(found, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_found(key, config, rotation=True))
 
 
 claim = Claim(
@@ -134,9 +124,11 @@ claim = Claim(
     ),
     hypotheses=("open for V ≠ I; what is checked is a frequency", "K, Q, V Gaussian, d = 4", "one softmax head"),
     reference="castin2025",
-    run=_run,
-    control=_control,
-    control_statement="A = I and V a rotation by 90° in two planes, where stationary covariances have full rank.",
+    measure=measure,
+    controls={
+        "rotation": "A = I and V a rotation by 90° in two planes, where stationary covariances have full rank.",
+        "definite": "V = I and Q = K, where A is positive definite and only Σ = 0 is stationary.",
+    },
     quick=Config(),
     full=Config(trials=2000),
 )

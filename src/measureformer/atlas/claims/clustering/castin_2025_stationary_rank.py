@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 DIM = 4
-SINGULAR = (1.0, -1.0, 0.0, 0.0)
+SIGNS = {
+    "claim": ((1, 1, -1, -1), (1, 1, 1, -1)),
+    "kernel": ((1, -1, 0, 0), (1, -1, 0, 0)),
+    "definite": ((1, 1, 1, 1), (1, 1, 1, 1)),
+}
+"""Signs of the eigenvalues of A, in turn."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,12 @@ def _stationary(rng: np.random.Generator, A: np.ndarray) -> np.ndarray | None:
     return L @ L.T if np.abs(found.fun).max() < 1e-9 else None
 
 
-def _ranks(key: Any, config: Config, *, singular: bool) -> list[int]:
-    rng, ranks = generator(key), []
+@once
+def _ranks(key: Key, config: Config, variant: str) -> list[int]:
+    rng, ranks = generator(key), list[int]()
     for i in range(config.trials):
         basis = np.linalg.qr(rng.normal(size=(DIM, DIM)))[0]
-        signs = np.array(SINGULAR if singular else [(1, 1, -1, -1), (1, 1, 1, -1)][i % 2], float)
+        signs = np.array(SIGNS[variant][i % 2], float)
         A = (basis * signs * rng.uniform(0.5, 2, size=DIM)) @ basis.T
         cov = _stationary(rng, A)
         if cov is not None:
@@ -48,34 +54,30 @@ def _ranks(key: Any, config: Config, *, singular: bool) -> list[int]:
     return ranks
 
 
-def _outcome(ranks: list[int], config: Config, figure: Figure | None = None) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    ranks = _ranks(key, config, variant)
+    share, most = len(ranks) / config.trials, max(ranks, default=0)
     checks = (
-        Check("stationary covariances found, share of the starts", len(ranks) / config.trials, low=0.5),
-        Check("largest rank", float(max(ranks, default=0)), low=1.0, high=DIM / 2),
+        Check("stationary covariances found, share of the starts", share, low=0.5, rejected_by="definite"),
+        Check("largest rank", most, low=1.0, high=DIM / 2, rejected_by="kernel"),
     )
-    return Outcome(checks, figure)
+    return Outcome(checks, _figure(key, config) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    ranks, wrong = _ranks(key, config, singular=False), _ranks(key, config, singular=True)
-    x = tuple(float(r) for r in range(DIM + 1))
-    count = lambda found: tuple(float(found.count(r)) for r in range(DIM + 1))  # noqa: E731
-    figure = Figure(
+def _figure(key: Key, config: Config) -> Figure:
+    x = np.arange(DIM + 1)
+    ranks, wrong = (np.bincount(_ranks(key, config, variant), minlength=DIM + 1) for variant in ("claim", "kernel"))
+    return Figure(
         "Ranks of stationary covariances",
         "rank",
         "how many were found",
         (
-            Series("A nonsingular", x, count(ranks), "bars"),
-            Series("control: A with a kernel of dimension 2", x, count(wrong), "bars"),
+            Series("A nonsingular", x, ranks, "bars", role="measured"),
+            Series("control: A with a kernel of dimension 2", x, wrong, "bars", role="control"),
         ),
-        xticks=tuple(str(r) for r in range(DIM + 1)),
+        xticks=tuple(map(str, x)),
         caption=f"d = {DIM}, V = I, A symmetric of signature (2,2) or (3,1); solutions of ΣAΣ = 0 from random starts.",
     )
-    return _outcome(ranks, config, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_ranks(key, config, singular=True), config)
 
 
 claim = Claim(
@@ -87,9 +89,11 @@ claim = Claim(
     ),
     hypotheses=("V = I, one softmax head", "A symmetric and nonsingular; for general K, Q, V this is a conjecture"),
     reference="castin2025",
-    run=_run,
-    control=_control,
-    control_statement="A of signature (1,1) with a kernel of dimension d − 2.",
+    measure=measure,
+    controls={
+        "kernel": "A of signature (1,1) with a kernel of dimension d − 2.",
+        "definite": "A positive definite, where only Σ = 0 is stationary.",
+    },
     quick=Config(),
     full=Config(trials=200),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention, L2Attention, LinearAttention
 from measureformer.maps.heads import AbstractHeads
 from measureformer.measures import Gaussian
+from measureformer.numerics.types import Key
 
 KINDS: dict[str, type[AbstractHeads]] = {"softmax": Attention, "linear": LinearAttention, "L2": L2Attention}
 
@@ -26,7 +26,7 @@ class Config:
     tolerance: float = 1e-9
 
 
-def _matrices(key: Any) -> tuple[np.ndarray, ...]:
+def _matrices(key: Key) -> tuple[np.ndarray, ...]:
     """Q, K, V with a non-symmetric KᵀQ of moderate size, and an affine image of the disc for m and Σ."""
     draws = generator(key).normal(size=(5, 2, 2))
     Q, K, V = draws[:3] / np.linalg.norm(draws[:3], axis=(1, 2), keepdims=True)
@@ -39,49 +39,36 @@ def _line(config: Config) -> np.ndarray:
     return np.stack([s, 0.5 - s / 2], axis=1)
 
 
-def _values(key: Any, config: Config, name: str, *, transposed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Closed form and quadrature on a line of queries; the control's closed form takes Q for K and K for Q."""
+def measure(key: Key, config: Config, variant: str) -> Outcome:
     Q, K, V, mean, cov = _matrices(key)
-    g, kind, x = Gaussian(mean, cov), KINDS[name], _line(config)
-    formula = kind.head(K, Q, V) if transposed else kind.head(Q, K, V)
-    return np.asarray(formula(g, x)), np.asarray(kind.head(Q, K, V)(gauss_hermite(g, config.nodes), x))
-
-
-def _outcome(key: Any, config: Config, *, transposed: bool) -> Outcome:
-    checks: list[Check] = []
-    for name in KINDS:
-        formula, quadrature = _values(key, config, name, transposed=transposed)
-        checks.append(Check(f"{name} field", float(np.abs(formula - quadrature).max()), high=config.tolerance))
-    Q, K, V, mean, cov = _matrices(key)
-    g = Gaussian(mean, cov)
-    pushed = (Attention.head(K, Q, V) if transposed else Attention.head(Q, K, V)).push(g)
-    cloud = Attention.head(Q, K, V).push(gauss_hermite(g, config.nodes))
-    gaps = np.abs(pushed.mean() - cloud.mean()).max(), np.abs(pushed.covariance() - cloud.covariance()).max()
-    checks.append(Check("mean of the push-forward", float(gaps[0]), high=config.tolerance))
-    checks.append(Check("covariance of the push-forward", float(gaps[1]), high=config.tolerance))
-    return Outcome(tuple(checks))
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    formula, quadrature = _values(key, config, "softmax", transposed=False)
-    wrong, _ = _values(key, config, "softmax", transposed=True)
-    s = tuple(float(v) for v in _line(config)[:, 0])
+    g, x = Gaussian(mean, cov), _line(config)
+    rule = gauss_hermite(g, config.nodes)
+    ours = (Q, K, V) if variant == "claim" else (K, Q, V)
+    formulas = {name: np.asarray(kind.head(*ours)(g, x)) for name, kind in KINDS.items()}
+    rules = {name: np.asarray(kind.head(Q, K, V)(rule, x)) for name, kind in KINDS.items()}
+    pushed, cloud = Attention.head(*ours).push(g), Attention.head(Q, K, V).push(rule)
+    gaps = {f"{name} field": formulas[name] - rules[name] for name in KINDS} | {
+        "mean of the push-forward": pushed.mean() - cloud.mean(),
+        "covariance of the push-forward": pushed.covariance() - cloud.covariance(),
+    }
+    checks = tuple(
+        Check(name, np.abs(gap).max(), high=config.tolerance, rejected_by="transposed") for name, gap in gaps.items()
+    )
+    if variant != "claim":
+        return Outcome(checks)
+    s, wrong = x[:, 0], np.asarray(Attention.head(K, Q, V)(g, x))
     figure = Figure(
         "Attention on a Gaussian is affine",
         "query x = (s, ½ − s/2), position s",
         "first coordinate of Γ[N(m,Σ)](x)",
         (
-            Series("V(m + ΣKᵀQx)", s, tuple(map(float, formula[:, 0])), "line"),
-            Series("quadrature", s[::2], tuple(map(float, quadrature[::2, 0])), "points"),
-            Series("control: V(m + ΣQᵀKx)", s, tuple(map(float, wrong[:, 0])), "dashed"),
+            Series("V(m + ΣKᵀQx)", s, formulas["softmax"][:, 0], role="theory"),
+            Series("quadrature", s[::2], rules["softmax"][::2, 0], "points", role="measured"),
+            Series("control: V(m + ΣQᵀKx)", s, wrong[:, 0], "dashed", role="control"),
         ),
         caption=f"Gauss–Hermite rule with {config.nodes}² nodes; random Q, K, V, with KᵀQ not symmetric.",
     )
-    return Outcome(_outcome(key, config, transposed=False).checks, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, transposed=True)
+    return Outcome(checks, figure)
 
 
 claim = Claim(
@@ -97,9 +84,8 @@ claim = Claim(
         "Σ may be singular; here it is not, for the quadrature",
     ),
     reference="castin2025",
-    run=_run,
-    control=_control,
-    control_statement="The same formulas with QᵀK in place of KᵀQ.",
+    measure=measure,
+    controls={"transposed": "The same formulas with QᵀK in place of KᵀQ."},
     quick=Config(),
     full=Config(nodes=80, queries=101, tolerance=1e-11),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Transformer
+from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -23,48 +23,43 @@ class Config:
     noticed: float = 1e-3
 
 
-def _changes(key: Any, config: Config, *, causal: bool) -> np.ndarray:
-    """How much each output token moves when the tokens from `changed_from` on are replaced."""
+def _changes(key: Key, config: Config, variant: str) -> np.ndarray:
+    """How much each output token moves when the tokens from `changed_from` on, or the last alone, are replaced."""
+    causal = variant != "not-masked"
     net = Transformer.random(key, dim=config.dim, depth=config.depth, heads=2, causal=causal)
     rng = generator(key)
     before = rng.normal(size=(config.n, config.dim))
-    after = before.copy()
-    after[config.changed_from :] = 3 * rng.normal(size=(config.n - config.changed_from, config.dim))
+    new = 3 * rng.normal(size=before[config.changed_from :].shape)
+    replaced = config.n - 1 if variant == "last-token-alone" else config.changed_from
+    after = np.concatenate([before[:replaced], new[replaced - config.changed_from :]])
     return np.abs(np.asarray(net.tokens(after)) - np.asarray(net.tokens(before))).max(axis=1)
 
 
-def _outcome(changes: np.ndarray, config: Config, figure: Figure | None = None) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    changes = _changes(key, config, variant)
     past, future = changes[: config.changed_from], changes[config.changed_from :]
     checks = (
-        Check("largest change before", float(past.max()), low=0.0, high=0.0),
+        Check("largest change before", past.max(), low=0.0, high=0.0, rejected_by="not-masked"),
         # the experiment would be empty if nothing changed after the replaced tokens either
-        Check("smallest change after", float(future.min()), low=config.noticed),
+        Check("smallest change after", future.min(), low=config.noticed, rejected_by="last-token-alone"),
     )
-    return Outcome(checks, figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    masked, unmasked = _changes(key, config, causal=True), _changes(key, config, causal=False)
-    places = tuple(float(i + 1) for i in range(config.n))
-    curves = [tuple(float(v) for v in np.maximum(change, 1e-17)) for change in (masked, unmasked)]
-    edge = config.changed_from + 0.5
+    if variant != "claim":
+        return Outcome(checks)
+    places, edge = np.arange(config.n) + 1, config.changed_from + 0.5
+    causal, unmasked = (np.maximum(found, 1e-17) for found in (changes, _changes(key, config, "not-masked")))
     figure = Figure(
         "Who notices that later tokens were replaced",
         "position of the token",
         "change of its output",
         (
-            Series("control: not masked", places, curves[1], "line"),
-            Series("causal", places, curves[0], "points"),
-            Series("tokens to the right are replaced", (edge, edge), (1e-17, max(curves[1])), "dashed"),
+            Series("control: not masked", places, unmasked, role="control"),
+            Series("causal", places, causal, "points", role="measured"),
+            Series("tokens to the right are replaced", (edge, edge), (1e-17, unmasked.max()), "dashed", role="theory"),
         ),
         yscale="log",
         caption="Exact zeros are drawn at 1e-17.",
     )
-    return _outcome(masked, config, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_changes(key, config, causal=False), config)
+    return Outcome(checks, figure)
 
 
 claim = Claim(
@@ -76,9 +71,11 @@ claim = Claim(
     ),
     hypotheses=("one token per time", "every attention layer is masked; all other layers act on single tokens"),
     reference="furuya2024",
-    run=_run,
-    control=_control,
-    control_statement="The same transformer without the mask.",
+    measure=measure,
+    controls={
+        "not-masked": "The same transformer without the mask.",
+        "last-token-alone": "Only the last token is replaced: the tokens between do not notice.",
+    },
     quick=Config(),
     full=Config(n=2048, dim=16, depth=6, changed_from=1024),
 )

@@ -18,6 +18,7 @@ from measureformer.maps import MLP, Attention, Residual
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import on_device
+from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -40,18 +41,18 @@ class _StaleContext(AbstractInContextMap):
 
 @eqx.filter_jit
 def _values(layers: tuple[AbstractInContextMap, ...], mu: Discrete, x: Array) -> dict[str, tuple[Array, ...]]:
-    """For composition and control: values at once and step by step, at atoms, at other queries, one layer on."""
+    """For each variant: values at once and step by step, at atoms, at other queries, one layer on."""
     first, second, third = layers
     moved = first.push(mu)
     by_steps, stepwise = second.push(moved), second(moved, first(mu, x))
     on_top = third(by_steps, stepwise)
     return {
         name: (composed.push(mu).points, by_steps.points, composed(mu, x), stepwise, (third @ composed)(mu, x), on_top)
-        for name, composed in (("truth", second @ first), ("control", _StaleContext(second, first)))
+        for name, composed in (("claim", second @ first), ("old-context", _StaleContext(second, first)))
     }
 
 
-def _experiment(key: Any, config: Config) -> dict[str, tuple[Array, ...]]:
+def _experiment(key: Key, config: Config) -> dict[str, tuple[Array, ...]]:
     rng, dim = generator(key), config.dim
     first, attention, third = (
         Residual(Attention.random(jax.random.fold_in(key, i), dim, heads=2, head_dim=dim)) for i in range(3)
@@ -62,34 +63,28 @@ def _experiment(key: Any, config: Config) -> dict[str, tuple[Array, ...]]:
     return _values((first, second, third), mu, on_device(rng.normal(size=(config.queries, dim))))
 
 
-def _outcome(values: tuple[Array, ...], config: Config, figure: Figure | None = None) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    values = {name: [np.asarray(v) for v in found] for name, found in _experiment(key, config).items()}
     names = ("push-forward of the composition", "values off the support", "a third layer on top")
-    gaps = [float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in zip(values[::2], values[1::2], strict=True)]
-    return Outcome(tuple(Check(n, gap, high=config.tolerance) for n, gap in zip(names, gaps, strict=True)), figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    values = _experiment(key, config)
-    direct, stepwise = (tuple(map(float, v[:, 0])) for v in values["truth"][2:4])
-    stale = tuple(map(float, values["control"][2][:, 0]))
-    ends = min(stepwise), max(stepwise)
+    checks = tuple(
+        Check(name, np.abs(at_once - stepwise).max(), high=config.tolerance, rejected_by="old-context")
+        for name, at_once, stepwise in zip(names, values[variant][::2], values[variant][1::2], strict=True)
+    )
+    direct, stepwise = (v[:, 0] for v in values["claim"][2:4])
+    ends = stepwise.min(), stepwise.max()
     figure = Figure(
         "Two layers, one after the other or at once",
         "first coordinate: layer by layer",
         "first coordinate: composition",
         (
-            Series("equality", ends, ends, "line"),
-            Series("second ⋄ first", stepwise, direct, "points"),
-            Series("control: old context", stepwise, stale, "points"),
+            Series("equality", ends, ends, role="theory"),
+            Series("second ⋄ first", stepwise, direct, "points", role="measured"),
+            Series("control: old context", stepwise, values["old-context"][2][:, 0], "points", role="control"),
         ),
         equal=True,
         caption=f"{config.queries} queries off the support of a measure with {config.n} atoms.",
     )
-    return _outcome(values["truth"], config, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_experiment(key, config)["control"], config)
+    return Outcome(checks, figure if variant == "claim" else None)
 
 
 claim = Claim(
@@ -102,9 +97,8 @@ claim = Claim(
     ),
     hypotheses=("μ has finitely many atoms and positive mass",),
     reference="furuya2025, equation (8)",
-    run=_run,
-    control=_control,
-    control_statement="The second layer reads the original context instead of the pushed one.",
+    measure=measure,
+    controls={"old-context": "The second layer reads the original context instead of the pushed one."},
     quick=Config(),
     full=Config(n=512, dim=8, queries=256),
 )

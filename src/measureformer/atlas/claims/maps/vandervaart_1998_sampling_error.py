@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,11 +19,13 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention
 from measureformer.measures import Discrete, Gaussian
 from measureformer.numerics.arrays import on_device
+from measureformer.numerics.types import Key
 
 # A is not symmetric and m is not 0: nothing cancels by accident
 MEAN = np.array([0.5, -1.0])
@@ -60,66 +60,49 @@ def _constants() -> tuple[float, float]:
     return math.exp(float(a @ moved)) * plain, plain
 
 
-def _experiment(key: Any, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sizes N, and mean and standard error of N·|Γ[μ_N](x) − Γ[μ](x)|²."""
-    return _cached(tuple(np.asarray(jax.random.key_data(key)).tolist()), config)
-
-
-@lru_cache(maxsize=1)
-def _cached(entropy: tuple[int, ...], config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    # the control compares the same measurements with another constant: they are made once
+@once
+def _experiment(key: Key, config: Config, *, copies: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sizes N, and mean and standard error of N·|Γ[μ_N](x) − Γ[μ](x)|²; with copies, points come √N times each."""
     G = Attention.head(QUERIES, KEYS, np.eye(2))
     exact = G(Gaussian(MEAN, COV), QUERY)
     sizes = 2 ** np.arange(3, int(math.log2(config.largest)) + 1, 3)
-    rng, root = np.random.default_rng(entropy), np.linalg.cholesky(COV)
+    rng, root = generator(key), np.linalg.cholesky(COV)
     means, errors = [], []
     for n in sizes:
         samples = MEAN + rng.normal(size=(config.repetitions, n, 2)) @ root.T
+        if copies:
+            samples = samples[:, np.arange(n) // math.isqrt(n)]
         squares = np.asarray(_squared_errors(on_device(samples), G, exact))
         means.append(squares.mean())
         errors.append(squares.std() / math.sqrt(config.repetitions))
     return sizes, np.array(means), np.array(errors)
 
 
-def _checks(
-    sizes: np.ndarray, means: np.ndarray, errors: np.ndarray, constant: float, allowed: float
-) -> tuple[Check, ...]:
-    slope = float(np.polyfit(np.log(sizes), np.log(means / sizes), 1)[0])
-    ratio, error = means[-1] / constant, 5 * errors[-1] / constant
-    return (
-        Check("N·E|error|² over its limit", float(ratio), 1 - allowed, 1 + allowed, error=float(error)),
-        Check("order of E|error|² in N", slope, -1.15, -0.85),
-    )
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    sizes, means, errors = _experiment(key, config)
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    sizes, means, errors = _experiment(key, config, copies=variant == "copies")
     limit, plain = _constants()
-    n = tuple(float(s) for s in sizes)
+    constant = plain if variant == "no-exponential" else limit
+    slope = np.polyfit(np.log(sizes), np.log(means / sizes), 1)[0]
+    ratio, error, allowed = means[-1] / constant, 5 * errors[-1] / constant, config.allowed
+    checks = (
+        Check("N·E|error|² over its limit", ratio, 1 - allowed, 1 + allowed, error, rejected_by="no-exponential"),
+        Check("order of E|error|² in N", slope, -1.15, -0.85, rejected_by="copies"),
+    )
+    ends = sizes[[0, -1]]
     figure = Figure(
         "N tokens instead of a Gaussian",
         "number of tokens N",
         "N · E|Γ[μ_N](x) − Γ[μ](x)|²",
         (
-            Series(
-                "± 5 standard errors",
-                n,
-                tuple(map(float, means - 5 * errors)),
-                "band",
-                tuple(map(float, means + 5 * errors)),
-            ),
-            Series("measured", n, tuple(map(float, means)), "points"),
-            Series("limit exp(aᵀΣa)(tr Σ + |Σa|²)", (n[0], n[-1]), (limit, limit), "line"),
-            Series("control: tr Σ + |Σa|²", (n[0], n[-1]), (plain, plain), "dashed"),
+            Series("measured", sizes, means, "points", role="measured"),
+            Series("± 5 standard errors", sizes, means - 5 * errors, "band", means + 5 * errors, role="measured"),
+            Series("limit exp(aᵀΣa)(tr Σ + |Σa|²)", ends, (limit, limit), role="theory"),
+            Series("control: tr Σ + |Σa|²", ends, (plain, plain), "dashed", role="control"),
         ),
         xscale="log",
         caption=f"{config.repetitions} repetitions for each N; softmax attention, d = 2, A not symmetric.",
     )
-    return Outcome(_checks(sizes, means, errors, limit, config.allowed), figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return Outcome(_checks(*_experiment(key, config), _constants()[1], config.allowed))
+    return Outcome(checks, figure if variant == "claim" else None)
 
 
 claim = Claim(
@@ -131,9 +114,11 @@ claim = Claim(
     ),
     hypotheses=("the samples are independent", "one softmax head, V = I"),
     reference="vandervaart1998, Theorem 3.1 (delta method)",
-    run=_run,
-    control=_control,
-    control_statement="The constant without the exponential factor, tr Σ + |Σa|².",
+    measure=measure,
+    controls={
+        "no-exponential": "The constant without the exponential factor, tr Σ + |Σa|².",
+        "copies": "The samples are not independent: each point occurs about √N times.",
+    },
     quick=Config(),
     full=Config(repetitions=20_000, allowed=0.08),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from measureformer.atlas.helpers.regularity_heads import DIM, head
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.measures import Discrete
+from measureformer.numerics.types import Key
 from measureformer.regularity import local_lipschitz
 
 
@@ -30,41 +30,40 @@ def _draw(rng: np.random.Generator, n: int) -> tuple[np.ndarray, float, float]:
     logits = X @ X.T
     ranked = np.sort(logits, axis=1)
     limit = math.sqrt(np.bincount(logits.argmax(axis=1)).max())
-    return X, float((ranked[:, -1] - ranked[:, -2]).min()), limit
+    return X, (ranked[:, -1] - ranked[:, -2]).min(), limit
 
 
-def _constant(X: np.ndarray) -> float:
-    return local_lipschitz(head(np.eye(DIM)), Discrete.uniform(X)).lower
+def _constant(X: np.ndarray, gap: float, exponent: float) -> float:
+    """The constant of the cloud, scaled so that ρ² times the smallest gap is the exponent."""
+    return local_lipschitz(head(np.eye(DIM)), Discrete.uniform(math.sqrt(exponent / gap) * X)).lower
 
 
-def _outcome(key: Any, config: Config, exponent: float, figure: Figure | None = None) -> Outcome:
-    rng = generator(key)
-    errors: list[float] = []
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    exponent = 4.0 if variant == "moderate-radius" else 60.0
+    rng, errors = generator(key), []
     for _ in range(config.draws):
         X, gap, limit = _draw(rng, config.n)
-        errors.append(abs(_constant(math.sqrt(exponent / gap) * X) / limit - 1))
-    return Outcome((Check("largest relative distance from the limit", max(errors), high=config.tolerance),), figure)
+        errors.append(abs(_constant(X, gap, exponent) / limit - 1))
+    name = "largest relative distance from the limit"
+    checks = (Check(name, max(errors), high=config.tolerance, rejected_by="moderate-radius"),)
+    return Outcome(checks, _figure(key, config) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
+def _figure(key: Key, config: Config) -> Figure:
     X, gap, limit = _draw(generator(key), config.n)
-    exponents = tuple(float(e) for e in np.geomspace(0.01, 100, 25))
-    figure = Figure(
+    exponents = np.geomspace(0.01, 100, 25)
+    constants = [_constant(X, gap, exponent) for exponent in exponents]
+    return Figure(
         "A cloud that is scaled up",
         "scale² · smallest gap of the logits",
         "local constant",
         (
-            Series("local constant", exponents, tuple(_constant(math.sqrt(e / gap) * X) for e in exponents), "line"),
-            Series("limit", (exponents[0], exponents[-1]), (limit, limit), "dashed"),
+            Series("local constant", exponents, constants, "line", role="measured"),
+            Series("limit", exponents[[0, -1]], (limit, limit), "dashed", role="theory"),
         ),
         xscale="log",
         caption=f"{config.n} random tokens in dimension 3, A = V = I.",
     )
-    return _outcome(key, config, 60.0, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, 4.0)
 
 
 claim = Claim(
@@ -76,9 +75,8 @@ claim = Claim(
     ),
     hypotheses=("ρ² times the smallest gap between the two largest logits is large (60 here)",),
     reference="castin2024",
-    run=_run,
-    control=_control,
-    control_statement="ρ² times the smallest gap is only 4.",
+    measure=measure,
+    controls={"moderate-radius": "ρ² times the smallest gap is only 4."},
     quick=Config(),
     full=Config(draws=400),
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.transport_line import distances, entropy_of, mean_and_error
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 LIMIT = math.sqrt(2 / math.pi) * math.pi / 8
 SIZES = (16, 64, 256)
@@ -28,47 +28,40 @@ class Config:
     allowed: float = 0.15
 
 
-def _measured(key: Any, config: Config, *, stratified: bool) -> tuple[np.ndarray, np.ndarray]:
-    """√N · mean and √N · five standard errors of W_1(μ_N, U[0,1]); the control's points are not independent."""
-    found = distances(entropy_of(key), SIZES, config.repetitions, config.grid, 1.0, stratified)
+def _measured(key: Key, config: Config, variant: str) -> tuple[np.ndarray, np.ndarray]:
+    """√N · mean and √N · five standard errors of W_1(μ_N, U[0,1])."""
+    found = distances(entropy_of(key), SIZES, config.repetitions, config.grid, 1.0, variant == "stratified")
     pairs = [mean_and_error(values, math.sqrt(n)) for n, values in zip(SIZES, found, strict=True)]
     return np.array(pairs)[:, 0], np.array(pairs)[:, 1]
 
 
-def _checks(means: np.ndarray, errors: np.ndarray, allowed: float) -> tuple[Check, ...]:
-    slope = float(np.polyfit(np.log(SIZES), np.log(means / np.sqrt(SIZES)), 1)[0])
-    ratio, error = float(means[-1] / LIMIT), float(errors[-1] / LIMIT)
-    return (
-        Check("√N · E W_1 over its limit", ratio, 1 - allowed, 1 + allowed, error=error),
-        Check("order of E W_1 in N", slope, -0.55, -0.45),
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    means, errors = _measured(key, config, variant)
+    slope, allowed = np.polyfit(np.log(SIZES), np.log(means / np.sqrt(SIZES)), 1)[0], config.allowed
+    ratio, error = means[-1] / LIMIT, errors[-1] / LIMIT
+    checks = (
+        Check("√N · E W_1 over its limit", ratio, 1 - allowed, 1 + allowed, error, rejected_by="stratified"),
+        Check("order of E W_1 in N", slope, -0.55, -0.45, rejected_by="stratified"),
     )
+    return Outcome(checks, _figure(key, config, means, errors) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    means, errors = _measured(key, config, stratified=False)
-    false, _ = _measured(key, config, stratified=True)
-    n = tuple(map(float, SIZES))
-    figure = Figure(
+def _figure(key: Key, config: Config, means: np.ndarray, errors: np.ndarray) -> Figure:
+    stratified, _ = _measured(key, config, "stratified")
+    return Figure(
         "How fast samples approach their law",
         "number of points N",
         "√N · E W_1(μ_N, U[0,1])",
         (
-            Series("independent points", n, tuple(map(float, means)), "points"),
-            Series(
-                "± 5 standard errors", n, tuple(map(float, means - errors)), "band", tuple(map(float, means + errors))
-            ),
-            Series("limit √(2/π) π/8", (n[0], n[-1]), (LIMIT, LIMIT), "dashed"),
-            Series("control: one point per interval", n, tuple(map(float, false)), "points"),
+            Series("independent points", SIZES, means, "points", role="measured"),
+            Series("± 5 standard errors", SIZES, means - errors, "band", means + errors, role="measured"),
+            Series("limit √(2/π) π/8", (SIZES[0], SIZES[-1]), (LIMIT, LIMIT), "dashed", role="theory"),
+            Series("control: one point per interval", SIZES, stratified, "points", role="control"),
         ),
         xscale="log",
         yscale="log",
         caption=f"{config.repetitions} repetitions; the law as {config.grid} midpoints.",
     )
-    return Outcome(_checks(means, errors, config.allowed), figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return Outcome(_checks(*_measured(key, config, stratified=True), config.allowed))
 
 
 claim = Claim(
@@ -77,9 +70,8 @@ claim = Claim(
     statement="For N independent points of U[0,1]: √N · E W_1(μ_N, U[0,1]) → √(2/π) · π/8 = 0.3133…, as N grows.",
     hypotheses=("the points are independent", "dimension 1, where the rate can be seen"),
     reference="fournier2015, Theorem 1; bobkov2019, Section 3",
-    run=_run,
-    control=_control,
-    control_statement="One point in each interval of length 1/N: not independent, and of order 1/N.",
+    measure=measure,
+    controls={"stratified": "One point in each interval of length 1/N: not independent, and of order 1/N."},
     quick=Config(),
     full=Config(repetitions=5000, grid=8192, allowed=0.05),
 )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.figures.figure import Figure, Role, Series
 from measureformer.measures import Box
+from measureformer.numerics.types import Key
 from measureformer.structure import counterexample
 from measureformer.universality import Fit, Search, fit, softmin_distance
 
@@ -31,7 +31,7 @@ class Config:
 
 
 @once
-def _fitted(key: Any, config: Config, *, jump: bool) -> Fit:
+def _fitted(key: Key, config: Config, *, jump: bool) -> Fit:
     target = counterexample().map if jump else softmin_distance(1, config.temperature)
     search = Search(
         terms=config.terms,
@@ -44,41 +44,34 @@ def _fitted(key: Any, config: Config, *, jump: bool) -> Fit:
     return fit(target, Box([-1.0], [1.0]), key, tol=1e-9, search=search)
 
 
-def _outcome(found: Fit, config: Config, figure: Figure | None = None) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    found = _fitted(key, config, jump=variant == "jump")
     at_ten = next(row for row in found.rows if row.terms >= 10)
-    growth = float(np.diff(found.training_errors).max(initial=0.0))
-    return Outcome(
-        (
-            Check("largest growth of the training error by a term", growth, high=1e-12 * found.scale),
-            Check(
-                "held-out error with all terms / with 10", found.rows[-1].held_out / at_ten.held_out, high=config.share
-            ),
-        ),
-        figure,
+    growth = np.diff(found.training_errors).max(initial=0.0)
+    share = found.rows[-1].held_out / at_ten.held_out
+    checks = (
+        Check("largest growth of the training error by a term", growth, high=1e-12 * found.scale, context=True),
+        Check("held-out error with all terms / with 10", share, high=config.share, rejected_by="jump"),
     )
+    return Outcome(checks, _figure(found, _fitted(key, config, jump=True)) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    found = _fitted(key, config, jump=False)
-    jump = _fitted(key, config, jump=True)
-    series = tuple(
-        Series(label, tuple(float(row.terms) for row in fit.rows), tuple(row.worst / fit.scale for row in fit.rows))
-        for label, fit in (("soft distance to the cloud", found), ("control: a discontinuous map", jump))
-    )
-    figure = Figure(
+def _figure(found: Fit, jump: Fit) -> Figure:
+    def curve(label: str, fit: Fit, role: Role) -> Series:
+        return Series(label, [row.terms for row in fit.rows], [row.worst / fit.scale for row in fit.rows], role=role)
+
+    return Figure(
         "Error of the best polynomial in blocks",
         "terms",
         "largest error found / size of the target",
-        series,
+        (
+            curve("soft distance to the cloud", found, "measured"),
+            curve("control: a discontinuous map", jump, "control"),
+        ),
         xscale="log",
         yscale="log",
         caption="On measures of numbers of atoms that were not seen in fitting, some of them found by an adversary.",
     )
-    return _outcome(found, config, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_fitted(key, config, jump=True), config)
 
 
 claim = Claim(
@@ -91,9 +84,10 @@ claim = Claim(
     ),
     hypotheses=("Γ* continuous for W_1 and |·|", "compact domain"),
     reference="furuya2024",
-    run=_run,
-    control=_control,
-    control_statement="A map with a jump: the in-context map of the structure chapter's counterexample.",
+    measure=measure,
+    controls={
+        "jump": "A map with a jump: the in-context map of the structure chapter's counterexample.",
+    },
     quick=Config(),
     full=Config(terms=300, blocks=400, candidates=2000, contexts=1000, rounds=24, share=0.5),
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from measureformer.atlas.helpers.universality_blocks import SQUARE, cloud, expre
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.measures import Box, Discrete
+from measureformer.numerics.types import Key
 from measureformer.universality import Block, compile
 
 MOST_LAYERS = 1e12
@@ -39,19 +40,10 @@ def _twins(n: int) -> tuple[Discrete, Discrete]:
     return tuple(Discrete.uniform(np.cos((start + angles) / n)[:, None]) for start in (1.0, 2.0))  # pyright: ignore[reportReturnType]
 
 
-def _gaps(config: Config, *, power_sums: bool) -> list[float]:
-    """How far the features of twins are apart: one block of a network of dimension 4, or the first n − 1 power sums."""
-    gaps: list[float] = []
-    net = compile(Block(None, [400.0], 0.0, None, [1.0]), Box([-1.0], [1.0]), activation="quadratic")
-    for n in _sizes(config):
-        one, other = _twins(n)
-        if power_sums:
-            orders = np.arange(1, n)
-            sums = [np.mean(np.asarray(mu.points) ** orders, axis=0) for mu in (one, other)]
-            gaps.append(float(np.abs(np.subtract(*sums)).max()))
-        else:
-            gaps.append(largest(np.asarray(net(one, [0.0])) - np.asarray(net(other, [0.0]))))
-    return gaps
+def _gap(features: Callable[[Discrete], np.ndarray], n: int) -> float:
+    """How far the features of twins are apart."""
+    one, other = _twins(n)
+    return np.abs(features(one) - features(other)).max()
 
 
 def _yun(n: int) -> tuple[float, float]:
@@ -65,21 +57,44 @@ def _yun(n: int) -> tuple[float, float]:
     return 2.0 * (cells + 1) + 2 + n * math.comb(cells, n), 2 * (n + 1) * math.log2(cells)
 
 
-def _figure(config: Config, token_dim: int) -> Figure:
-    sizes = _sizes(config)
-    places = tuple(map(float, sizes))
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    rng, sizes = generator(key), _sizes(config)
+    e = expression(rng)
+    # the components in one network, or each in a network of its own
+    parts = [e[0], e[1]] if variant == "component-by-component" else [e]
+    nets = [compile(part, SQUARE, activation="relu" if variant == "relu" else "quadratic") for part in parts]
+    x = rng.uniform(-1, 1, (5, 2))
+    error = max(
+        largest(np.concatenate([net(mu, x) for net in nets], axis=1) - np.asarray(e(mu, x)))
+        for mu in (cloud(rng, n) for n in sizes)
+    )
+    dim = sum(net.census.token_dim for net in nets)
+    block = compile(Block(None, [400.0], 0.0, None, [1.0]), Box([-1.0], [1.0]), activation="quadratic")
+    if variant == "power-sums":
+        gaps = [_gap(lambda mu, n=n: np.mean(np.asarray(mu.points) ** np.arange(1, n), axis=0), n) for n in sizes]
+    else:
+        gaps = [_gap(lambda mu: np.asarray(block(mu, [0.0])), n) for n in sizes]
+    checks = (
+        Check("largest error of one network for all n", error, high=1e-10, rejected_by="relu"),
+        Check("token dimension (d + 3d' = 8)", dim, low=8.0, high=8.0, rejected_by="component-by-component"),
+        Check("smallest gap between features of twin clouds", min(gaps), low=1e-6, rejected_by="power-sums"),
+    )
+    return Outcome(checks, _figure(sizes, dim) if variant == "claim" else None)
+
+
+def _figure(sizes: list[int], token_dim: int) -> Figure:
     layers, bits = zip(*map(_yun, sizes), strict=True)
-    drawn = [i for i, depth in enumerate(layers) if depth <= MOST_LAYERS]
+    drawn = [depth if depth <= MOST_LAYERS else math.nan for depth in layers]
     return Figure(
         "What n tokens cost",
         "n",
         "size",
         (
-            Series("compiled: token dimension, d = d' = 2", places, (float(token_dim),) * len(sizes)),
-            Series("power sums on a line: dimension n", places, places),
-            Series("Yun: hidden units 4", places, (4.0,) * len(sizes)),
-            Series("Yun: bits", places, tuple(bits)),
-            Series("Yun: layers", tuple(places[i] for i in drawn), tuple(layers[i] for i in drawn)),
+            Series("compiled: token dimension, d = d' = 2", sizes, [token_dim] * len(sizes), role="measured"),
+            Series("power sums on a line: dimension n", sizes, sizes, role="control"),
+            Series("Yun: hidden units 4", sizes, [4] * len(sizes), role="theory"),
+            Series("Yun: bits", sizes, bits, role="theory"),
+            Series("Yun: layers", sizes, drawn, role="theory"),
         ),
         xscale="log",
         yscale="log",
@@ -89,29 +104,6 @@ def _figure(config: Config, token_dim: int) -> Figure:
             "theorem has 2 heads of size 1 and 4 hidden units for every n, but it is also cited as growing with n."
         ),
     )
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    rng = generator(key)
-    e = expression(rng)
-    net = compile(e, SQUARE, activation="quadratic")
-    x = rng.uniform(-1, 1, (5, 2))
-    errors = [largest(np.asarray(net(mu, x)) - np.asarray(e(mu, x))) for mu in (cloud(rng, n) for n in _sizes(config))]
-    dim = net.census.token_dim
-    return _outcome(max(errors), dim, _gaps(config, power_sums=False), _figure(config, dim))
-
-
-def _outcome(error: float, dim: int, gaps: list[float], figure: Figure | None = None) -> Outcome:
-    checks = (
-        Check("largest error of one network for all n", error, high=1e-10),
-        Check("token dimension (d + 3d' = 8)", float(dim), low=8.0, high=8.0),
-        Check("smallest gap between features of twin clouds", min(gaps), low=1e-6),
-    )
-    return Outcome(checks, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(0.0, 8, _gaps(config, power_sums=True))
 
 
 claim = Claim(
@@ -124,9 +116,12 @@ claim = Claim(
     ),
     hypotheses=("quadratic activation, so that the equality is exact",),
     reference="furuya2024",
-    run=_run,
-    control=_control,
-    control_statement="The n − 1 first power sums, sum-pooled features of n points on a line, in place of the block.",
+    measure=measure,
+    controls={
+        "power-sums": "The n − 1 first power sums, sum-pooled features of n points on a line, in place of the block.",
+        "relu": "ReLUs in place of the quadratic activation: the network is no longer exact.",
+        "component-by-component": "A network for each component: the tokens x are kept twice, d'(d + 3) dimensions in all.",
+    },
     quick=Config(),
     full=Config(doublings=5),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.measures import SpaceTime
+from measureformer.numerics.types import Key
 from measureformer.universality import time_lipschitz
 
 
@@ -22,42 +22,38 @@ class Config:
     lipschitz: float = 3.0
 
 
-def _constants(key: Any, config: Config, *, rough: bool) -> tuple[list[int], list[float]]:
+def _constants(key: Key, config: Config, *, rough: bool) -> dict[int, float]:
+    """The smallest constant, for each number of tokens."""
     rng = generator(key)
-    phase = float(rng.uniform(0, np.pi))
-    sizes = [config.smallest * 2**k for k in range(config.doublings + 1)]
-    constants: list[float] = []
-    for n in sizes:
+    phase = rng.uniform(0, np.pi)
+    found: dict[int, float] = {}
+    for n in (config.smallest * 2**k for k in range(config.doublings + 1)):
         curve = np.sin(config.lipschitz * (np.arange(n) + 1) / n + phase)[:, None]
         tokens = rng.uniform(-1, 1, (n, 1)) if rough else curve
-        constants.append(time_lipschitz(SpaceTime.sequence(tokens), p=1).constant)
-    return sizes, constants
+        found[n] = time_lipschitz(SpaceTime.sequence(tokens), p=1).constant
+    return found
 
 
-def _outcome(constants: list[float], config: Config, figure: Figure | None = None) -> Outcome:
-    return Outcome((Check("largest constant", max(constants), high=config.lipschitz),), figure)
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    found = _constants(key, config, rough=variant == "independent-tokens")
+    check = Check("largest constant", max(found.values()), high=config.lipschitz, rejected_by="independent-tokens")
+    return Outcome((check,), _figure(key, config, found) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    sizes, constants = _constants(key, config, rough=False)
-    places = tuple(map(float, sizes))
-    figure = Figure(
+def _figure(key: Key, config: Config, found: dict[int, float]) -> Figure:
+    sizes, rough = list(found), _constants(key, config, rough=True)
+    return Figure(
         "Speed at which the context of a masked prompt changes",
         "tokens",
         "smallest constant C",
         (
-            Series("tokens on a curve", places, tuple(constants), "points"),
-            Series("control: independent tokens", places, tuple(_constants(key, config, rough=True)[1]), "points"),
-            Series("Lipschitz constant of the curve", places, (config.lipschitz,) * len(places), "dashed"),
+            Series("tokens on a curve", sizes, list(found.values()), "points", role="measured"),
+            Series("control: independent tokens", sizes, list(rough.values()), "points", role="control"),
+            Series("Lipschitz constant of the curve", sizes, [config.lipschitz] * len(sizes), "dashed", role="theory"),
         ),
         xscale="log",
         yscale="log",
     )
-    return _outcome(constants, config, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_constants(key, config, rough=True)[1], config)
 
 
 claim = Claim(
@@ -69,9 +65,10 @@ claim = Claim(
     ),
     hypotheses=("tokens on a curve",),
     reference="furuya2024",
-    run=_run,
-    control=_control,
-    control_statement="Independent tokens: the second one takes half of the mass in a time 1/n, so C grows like n.",
+    measure=measure,
+    controls={
+        "independent-tokens": "Independent tokens: the second one takes half of the mass in a time 1/n, so C grows like n.",
+    },
     quick=Config(),
     full=Config(doublings=7),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Causal
 from measureformer.measures import SpaceTime
+from measureformer.numerics.types import Key
 from measureformer.universality import compile
 
 
@@ -23,7 +23,8 @@ class Config:
     queries: int = 5
 
 
-def _measured(key: Any, config: Config, *, masked: bool) -> tuple[np.ndarray, np.ndarray]:
+def _errors(key: Key, config: Config, *, masked: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Times of the tokens, and the largest error of a query at each."""
     rng = generator(key)
     e = expression(rng)
     net = compile(e, SQUARE, activation="quadratic")
@@ -40,31 +41,24 @@ def _measured(key: Any, config: Config, *, masked: bool) -> tuple[np.ndarray, np
     return times, np.asarray(errors)
 
 
-def _outcome(errors: np.ndarray, figure: Figure | None = None) -> Outcome:
-    return Outcome((Check("largest difference", float(errors.max()), high=1e-12),), figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    times, errors = _measured(key, config, masked=True)
-    blind = _measured(key, config, masked=False)[1]
-    places = tuple(times.tolist())
-    series = tuple(
-        Series(label, places, tuple(np.maximum(found, 1e-17).tolist()), "points")
-        for label, found in (("masked", errors), ("control: not masked", blind))
-    )
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    times, errors = _errors(key, config, masked=variant != "not-masked")
+    check = Check("largest difference", errors.max(), high=1e-12, rejected_by="not-masked")
+    if variant != "claim":
+        return Outcome((check,))
+    blind = _errors(key, config, masked=False)[1]
     figure = Figure(
         "A compiled transformer against the polynomial on the truncated measure",
         "time of the query",
         "difference",
-        series,
+        (
+            Series("masked", times, np.maximum(errors, 1e-17), "points", role="measured"),
+            Series("control: not masked", times, np.maximum(blind, 1e-17), "points", role="control"),
+        ),
         yscale="log",
         caption="Zeros are drawn at 1e-17.",
     )
-    return _outcome(errors, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_measured(key, config, masked=False)[1])
+    return Outcome((check,), figure)
 
 
 claim = Claim(
@@ -76,9 +70,10 @@ claim = Claim(
     ),
     hypotheses=("mass at a time ≤ t", "quadratic activation, so that the equality is exact"),
     reference="furuya2024",
-    run=_run,
-    control=_control,
-    control_statement="The same transformer without the mask.",
+    measure=measure,
+    controls={
+        "not-masked": "The same transformer without the mask.",
+    },
     quick=Config(),
     full=Config(n=256, queries=20),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,8 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.structure_zoo import LINE, PLANE, Map, alignment, flowed, softmax
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.measures import Box
+from measureformer.numerics.types import Key
 from measureformer.universality import MapErrors, Search, fit_map, map_errors, mean
 
 
@@ -30,16 +31,19 @@ class Config:
     """Whether Cucker and Smale's model is approximated as well; it takes longer."""
 
 
-def _maps(config: Config) -> dict[str, tuple[Map, Any]]:
+def _maps(config: Config) -> dict[str, tuple[Map, Box]]:
     """Simulators as others would write them, without a word of transformers: black boxes from measures to measures."""
-    maps: dict[str, tuple[Map, Any]] = {
+    maps = {
         "Vlasov": (flowed(lambda x, a: softmax(x @ x.T, a) @ x, config.time), LINE),
         "Cucker–Smale": (flowed(alignment, config.time), PLANE),
     }
     return maps if config.flock else {"Vlasov": maps["Vlasov"]}
 
 
-def _fitted(key: Any, config: Config) -> dict[str, MapErrors]:
+def _errors(key: Key, config: Config, f: Map, domain: Box, *, by_mean: bool) -> MapErrors:
+    """Of the transformer that is fitted to f, or of the map that sends every point to the mean."""
+    if by_mean:
+        return map_errors(mean(domain.dim), f, domain, key, atoms=10 * config.atoms, trials=config.trials)
     search = Search(
         terms=config.terms,
         blocks=config.blocks,
@@ -50,30 +54,23 @@ def _fitted(key: Any, config: Config) -> dict[str, MapErrors]:
         atoms=config.atoms,
         rounds=1,
     )
-    return {
-        name: fit_map(f, domain, key, tol=1e-4, search=search, trials=config.trials).held_out
-        for name, (f, domain) in _maps(config).items()
+    return fit_map(f, domain, key, tol=1e-4, search=search, trials=config.trials).held_out
+
+
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    found = {
+        name: _errors(key, config, f, domain, by_mean=variant == "mean") for name, (f, domain) in _maps(config).items()
     }
-
-
-def _outcome(found: dict[str, MapErrors], figure: Figure | None = None) -> Outcome:
-    return Outcome(
-        tuple(
-            Check(f"{name}: largest W_1 error / largest displacement", errors.relative_error, high=0.05)
-            for name, errors in found.items()
-        ),
-        figure,
+    checks = tuple(
+        Check(f"{name}: largest W_1 error / largest displacement", e.relative_error, high=0.05, rejected_by="mean")
+        for name, e in found.items()
     )
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    found = _fitted(key, config)
     series: list[Series] = []
     for name, errors in found.items():
         order = np.argsort(errors.displacements)
-        places = tuple(float(i + 1) for i in range(len(order)))
-        series.append(Series(f"{name}: displacement", places, tuple(errors.displacements[order].tolist())))
-        series.append(Series(f"{name}: error", places, tuple(errors.errors[order].tolist()), "points"))
+        places = np.arange(1, len(order) + 1)
+        series.append(Series(f"{name}: displacement", places, errors.displacements[order], role="measured"))
+        series.append(Series(f"{name}: error", places, errors.errors[order], "points", role="measured"))
     figure = Figure(
         f"Solution maps on {10 * config.atoms} particles, fitted on at most {config.atoms}",
         "population, by displacement",
@@ -81,13 +78,7 @@ def _run(key: Any, config: Config) -> Outcome:
         tuple(series),
         yscale="log",
     )
-    return _outcome(found, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    options = {"atoms": 10 * config.atoms, "trials": config.trials}
-    maps = _maps(config).items()
-    return _outcome({name: map_errors(mean(domain.dim), f, domain, key, **options) for name, (f, domain) in maps})
+    return Outcome(checks, figure if variant == "claim" else None)
 
 
 claim = Claim(
@@ -101,9 +92,10 @@ claim = Claim(
     ),
     hypotheses=("support preserving", "uniformly continuous regular derivative", "compact domain"),
     reference="furuya2025, Corollary 1",
-    run=_run,
-    control=_control,
-    control_statement="A map that looks at the population alone: every point goes to its mean.",
+    measure=measure,
+    controls={
+        "mean": "A map that looks at the population alone: every point goes to its mean.",
+    },
     quick=Config(),
     full=Config(terms=200, blocks=300, candidates=3000, contexts=450, atoms=12, trials=20, flock=1),
 )
