@@ -193,11 +193,14 @@ def figures(data: dict[str, Any]) -> dict[str, Figure]:
     def mean(numbers: Any) -> tuple[float, ...]:
         return tuple(np.exp(np.log(numbers).mean(axis=0)).tolist())
 
-    smooth = [Series(name, mean(f["parameters"]), mean(f["errors"])) for (name, _), f in _of(data, smoothness)]
+    smooth = [
+        Series(name, mean(f["parameters"]), mean(f["errors"]), role="measured")
+        for (name, _), f in _of(data, smoothness)
+    ]
     ways: list[Series] = []
     for part in (compiled, trained):
         pairs = np.array([found for _, found in _of(data, part)])
-        ways.append(Series(part.__name__, mean(pairs[..., 0]), mean(pairs[..., 1])))
+        ways.append(Series(part.__name__, mean(pairs[..., 0]), mean(pairs[..., 1]), role="measured"))
     axes: dict[str, Any] = {"xscale": "log", "yscale": "log"}
     return {
         "universality": Figure(

@@ -86,6 +86,14 @@ def plant(folder: Path, patch: pytest.MonkeyPatch, files: dict[str, str]) -> str
     return name
 
 
+def announce(folder: Path, package: str) -> None:
+    """Make a planted package a distribution: programs that have the folder on their path find its claims."""
+    place = folder / f"{package}-1.0.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n", encoding="utf-8")
+    (place / "entry_points.txt").write_text(f"[measureformer.claims]\nplanted = {package}\n", encoding="utf-8")
+
+
 def _place(path: str, text: str) -> str:
     found = re.search(r"^    name='([a-z]+-[0-9]{4}-[a-z]+)',", textwrap.indent(text, ""), re.MULTILINE)
     return f"{path.rpartition('/')[0]}/{found[1].replace('-', '_')}.py" if found else path

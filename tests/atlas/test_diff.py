@@ -13,14 +13,22 @@ from measureformer.atlas.atlas import Atlas, Missing
 from measureformer.atlas.report.diff import compare
 from measureformer.atlas.result import Check, Outcome
 from measureformer.cli.app import app
-from planting import a_result
+from planting import a_control, a_result
 
-FAR, NEAR = Outcome((Check("x", 0.1, high=1.0),)), Outcome((Check("x", 0.8, high=1.0),))
-BAD, UNSURE = Outcome((Check("x", 2.0, high=1.0),)), Outcome((Check("x", 1.0, high=1.0, error=0.5),))
+FAR, NEAR = (
+    Outcome((Check("x", 0.1, high=1.0, rejected_by="false"),)),
+    Outcome((Check("x", 0.8, high=1.0, rejected_by="false"),)),
+)
+BAD, UNSURE = (
+    Outcome((Check("x", 2.0, high=1.0, rejected_by="false"),)),
+    Outcome((Check("x", 1.0, high=1.0, error=0.5, rejected_by="false"),)),
+)
 
 
 def atlas(missing: tuple[Missing, ...] = (), **outcomes: Outcome) -> Atlas:
-    return Atlas.of([a_result(f"castin-2025-{name}", run=run, control=BAD) for name, run in outcomes.items()], missing)
+    return Atlas.of(
+        [a_result(f"castin-2025-{name}", run=run, controls=a_control(BAD)) for name, run in outcomes.items()], missing
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,7 +57,7 @@ def test_claims_that_raise_got_worse_and_those_that_were_not_run_did_not() -> No
 
 
 def test_a_control_that_passes_got_worse() -> None:
-    blind = Atlas.of([a_result("castin-2025-a", run=FAR, control=FAR)])
+    blind = Atlas.of([a_result("castin-2025-a", run=FAR, controls=a_control(FAR))])
     assert compare(atlas(a=FAR), blind).worse
 
 

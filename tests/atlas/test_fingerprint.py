@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from measureformer.atlas.fingerprint import fingerprint, sources
-from measureformer.atlas.registry import discover, find, fingerprint_of
+from measureformer.atlas.registry import find, fingerprint_of, load, select
 from measureformer.errors import ClaimDefinitionError
 from planting import claim_source, plant
 
@@ -102,23 +102,23 @@ def test_moves_with_the_name_of_a_module(tmp_path: Path, root: str) -> None:
 
 def test_claims_outside_depend_on_this_package_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = plant(tmp_path, monkeypatch, {"chapter/mu.py": claim_source("castin-2025-mu")})
-    found = sources(f"{package}.chapter.mu")
+    found = sources(f"{package}.chapter.castin_2025_mu")
     assert {"measureformer.atlas.claim", "measureformer.atlas.result", "measureformer.errors"} <= set(found)
     assert not {"measureformer.cli", "measureformer.atlas.report", "measureformer.atlas.run"} & set(found)
 
 
 def test_changes_with_configuration_seed_and_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = plant(
+    plant(
         tmp_path,
         monkeypatch,
         {"chapter/mu.py": claim_source("castin-2025-mu"), "chapter/nu.py": claim_source("castin-2025-nu")},
     )
-    entry = find("castin-2025-mu", package=package)
+    entry = find("castin-2025-mu")
     prints = [
         fingerprint_of(entry, seed=0, preset="quick"),
         fingerprint_of(entry, seed=1, preset="quick"),
         fingerprint_of(entry, seed=0, preset="full"),
-        fingerprint_of(find("castin-2025-nu", package=package), seed=0, preset="quick"),
+        fingerprint_of(find("castin-2025-nu"), seed=0, preset="quick"),
     ]
     again = fingerprint_of(entry, seed=0, preset="quick")
     for known in ({"jax": "1", "numpy": "1"}, {"jax": "2", "numpy": "1"}, {"jax": "1", "numpy": "2"}):
@@ -130,7 +130,7 @@ def test_changes_with_configuration_seed_and_versions(tmp_path: Path, monkeypatc
 
 
 def test_every_claim_of_the_package_has_its_own() -> None:
-    entries = discover()
+    entries = [load(listed) for listed in select([])]
     assert len({fingerprint_of(entry, seed=0, preset="quick") for entry in entries}) == len(entries)
 
 

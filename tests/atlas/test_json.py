@@ -11,14 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measureformer.atlas.result import Check, Outcome, Result
+from measureformer.atlas.result import Check, Control, Outcome, Result
 from measureformer.errors import ResultFormatError
 from measureformer.figures.figure import Figure, Series
 from planting import a_result
 
 texts = st.text(max_size=8)
 numbers = st.floats(allow_nan=True, allow_infinity=True)
-made_of_numbers = st.builds(Check, texts, numbers, numbers, numbers, numbers)
+made_of_numbers = st.builds(
+    Check, texts, numbers, numbers, numbers, numbers, st.lists(texts, max_size=2).map(tuple), st.booleans()
+)
 # the registry refuses configurations that are not finite
 entries = st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), texts)
 
@@ -28,8 +30,8 @@ def series(draw: st.DrawFn) -> Series:
     style = draw(st.sampled_from(["line", "dashed", "points", "bars", "band"]))
     n = draw(st.integers(0, 3))
     x, y, y2 = (tuple(draw(st.lists(numbers, min_size=n, max_size=n))) for _ in range(3))
-    role = draw(st.sampled_from([None, "measured", "theory", "control", "measure"]))
-    return Series(draw(texts), x, y, style, y2 if style == "band" else (), role)
+    role = draw(st.sampled_from(["measured", "theory", "control", "measure"]))
+    return Series(draw(texts), x, y, style, y2 if style == "band" else (), role=role)
 
 
 words = texts, texts, texts, st.lists(series(), max_size=2).map(tuple)
@@ -47,7 +49,7 @@ results = st.builds(
     **{field.name: texts for field in fields(Result) if field.type == "str"},
     hypotheses=st.lists(texts, max_size=2).map(tuple),
     run=outcomes,
-    control=outcomes,
+    controls=st.lists(st.builds(Control, texts, texts, outcomes), max_size=2).map(tuple),
     seed=st.integers(),
     config=st.dictionaries(texts, entries, max_size=3),
     versions=st.dictionaries(texts, texts, max_size=2),
@@ -121,7 +123,7 @@ REFUSED = {
     "truth in configuration": (altered(config={"size": True}), "result.config.size = True"),
     "text for list": (altered(hypotheses="x is real"), "result.hypotheses"),
     "list for record": (altered(run=[]), "result.run of type list"),
-    "null for record": (altered(control=None), "result.control of type NoneType"),
+    "null for record": (altered(run=None), "result.run of type NoneType"),
     "number in list": (altered(hypotheses=["x", 1]), "result.hypotheses[1] = 1"),
     "list in configuration": (altered(config={"size": [1]}), "result.config.size = list"),
     "number in versions": (altered(versions={"jax": 1}), "result.versions.jax = 1"),

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ import pytest
 from measureformer.atlas.atlas import Atlas, Chapter, Missing, Note, Survey, read_atlas
 from measureformer.atlas.references import parse
 from measureformer.atlas.report import write_report
+from measureformer.atlas.report.chart import stacked
 from measureformer.atlas.report.pages import chapter_page, overview_page
 from measureformer.atlas.report.tables import checks_csv, figure_csv
 from measureformer.atlas.report.view import View
@@ -28,7 +29,7 @@ from measureformer.errors import ResultFormatError
 from measureformer.figures.figure import Figure, Series
 from measureformer.pages.markup import join, tag
 from measureformer.pages.prose import prose
-from planting import a_result
+from planting import a_control, a_result
 
 Change = Callable[[Result, str], Result]
 
@@ -48,7 +49,7 @@ def _named(name: str) -> Change:
 FIELDS: dict[str, Change] = {
     name: _named(name)
     for name in (
-        *("chapter", "chapter_title", "title", "statement", "reference", "citation", "control_statement", "preset"),
+        *("chapter", "chapter_title", "title", "statement", "reference", "citation", "preset"),
         *("fingerprint", "command"),
     )
 }
@@ -59,14 +60,17 @@ FIELDS |= {
     "versions key": lambda result, text: replace(result, versions={text: "1"}),
     "versions value": lambda result, text: replace(result, versions={"measureformer": text}),
     "check": _in_run(lambda run, text: replace(run, checks=(Check(text, 0.0, high=1.0),))),
-    "control's check": lambda result, text: replace(result, control=Outcome((Check(text, 2.0, high=1.0),))),
+    "control's name": lambda result, text: replace(result, controls=(replace(result.controls[0], name=text),)),
+    "control's statement": lambda result, text: replace(
+        result, controls=(replace(result.controls[0], statement=text),)
+    ),
     "figure title": _in_figure(lambda figure, text: replace(figure, title=text)),
     "figure xlabel": _in_figure(lambda figure, text: replace(figure, xlabel=text)),
     "figure ylabel": _in_figure(lambda figure, text: replace(figure, ylabel=text)),
     "figure caption": _in_figure(lambda figure, text: replace(figure, caption=text)),
     "figure xticks": _in_figure(lambda figure, text: replace(figure, xticks=(text,))),
     "series label": _in_figure(
-        lambda figure, text: replace(figure, series=(Series(text, (1.0,), (1.0,)), *figure.series[1:]))
+        lambda figure, text: replace(figure, series=(Series(text, (1.0,), (1.0,), role="measured"), *figure.series[1:]))
     ),
 }
 HOSTILE = {
@@ -130,13 +134,14 @@ def text_of(pages: dict[str, Reader]) -> str:
     return " ".join(page.text for page in pages.values())
 
 
-GOOD, BAD = Outcome((Check("x", 0.0, high=1.0),)), Outcome((Check("x", 2.0, high=1.0),))
+GOOD = Outcome((Check("x", 0.0, high=1.0, rejected_by="false"),))
+BAD = Outcome((Check("x", 2.0, high=1.0, rejected_by="false"),))
 EVERY_KIND = (
-    a_result("castin-2025-a", run=GOOD, control=BAD),
-    a_result("castin-2025-b", run=GOOD, control=BAD),
-    a_result("castin-2025-c", run=BAD, control=BAD),
-    a_result("castin-2025-d", run=GOOD, control=GOOD),
-    a_result("castin-2025-e", run=Outcome(()), control=BAD),
+    a_result("castin-2025-a", run=GOOD, controls=a_control(BAD)),
+    a_result("castin-2025-b", run=GOOD, controls=a_control(BAD)),
+    a_result("castin-2025-c", run=BAD, controls=a_control(BAD)),
+    a_result("castin-2025-d", run=GOOD, controls=a_control(GOOD)),
+    a_result("castin-2025-e", run=Outcome(()), controls=a_control(BAD)),
 )
 GAPS = (
     Missing("castin-2025-f", "raised", "ValueError: the matrix is singular"),
@@ -358,7 +363,7 @@ def _luminance(colour: str) -> float:
 
 
 def test_texts_have_enough_contrast_in_light_and_dark() -> None:
-    style = (Path(__file__).parents[2] / "src" / "measureformer" / "report" / "style.css").read_text(encoding="utf-8")
+    style = (Path(__file__).parents[2] / "src" / "measureformer" / "pages" / "style.css").read_text(encoding="utf-8")
     themes = [
         dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6})", block))
         for block in re.findall(r"\{([^{}]*--page: #[^{}]*)\}", style)
@@ -387,14 +392,42 @@ def test_card_says_what_was_measured() -> None:
         "0.25 ± 0.01",
         "≤ 1",
         "[−0.55, −0.45]",
-        "The claim holds, margin 0.74",
+        "margin",
+        "0.74",
         "seed 3",
         "1.5 s",
         "size = 1",
     ):
         assert words in text
-    for words in ("The control is rejected, margin −1", "x is large", "measureformer check castin-2025-planted"):
+    for words in ("control: large", "2 rejected", "0.5 holds", "x is large", "measureformer check castin-2025-planted"):
         assert words in text
+
+
+def test_card_shows_the_table_of_checks_and_controls() -> None:
+    # kills: a table that hides a control that does not reject, and context that passes for evidence
+    result = a_result()
+    blind = replace(result.controls[0], outcome=result.run)
+    text = pages_of(replace(result, controls=(blind, result.controls[1])))["chapter-planted-chapter.html"].text
+    assert "0.25 holds, should be rejected" in text
+    checks = (replace(result.run.checks[0], rejected_by=(), context=True), result.run.checks[1])
+    text = pages_of(replace(result, run=replace(result.run, checks=checks)))["chapter-planted-chapter.html"].text
+    assert "difference (context, no evidence)" in text
+
+
+def test_maps_place_everything_below_what_it_builds_on() -> None:
+    names = [str(i) for i in range(9)]
+    edges = [("0", "5"), ("5", "8"), ("1", "8")]
+    drawing = stacked({name: (100.0, 30.0 + i) for i, name in enumerate(names)}, edges)
+    for a, b in edges:
+        (_, y), (_, v) = drawing.routes[a, b]
+        assert y == drawing.boxes[a].y + drawing.boxes[a].height
+        assert y < v == drawing.boxes[b].y
+    boxes = list(drawing.boxes.values())
+    assert all(box.x >= 0 and box.x + box.width <= drawing.width for box in boxes)
+    assert max(box.y + box.height for box in boxes) == drawing.height
+    for a, b in combinations(boxes, 2):
+        assert a.x + a.width < b.x or b.x + b.width < a.x or a.y + a.height < b.y or b.y + b.height < a.y
+    assert stacked({}, []).height == 0
 
 
 def test_everything_is_exported(whole: Path) -> None:
@@ -412,12 +445,15 @@ def test_everything_is_exported(whole: Path) -> None:
 def test_tables_hold_all_numbers_and_no_formula() -> None:
     result = FIELDS["series label"](FIELDS["check"](a_result(), "=1+1"), "@SUM(A1)")
     rows = list(csv.DictReader(io.StringIO(checks_csv(result))))
-    assert [(row["part"], row["check"]) for row in rows] == [
+    assert [(row["variant"], row["check"]) for row in rows] == [
         ("claim", "'=1+1"),
-        ("control", "difference"),
-        ("control", "slope"),
+        ("large", "difference"),
+        ("large", "slope"),
+        ("steep", "difference"),
+        ("steep", "slope"),
     ]
-    assert [float(row["value"]) for row in rows] == [0.0, 2.0, -0.5]
+    assert [float(row["value"]) for row in rows] == [0.0, 2.0, -0.9, 0.5, -1.0]
+    assert next(csv.DictReader(io.StringIO(checks_csv(a_result()))))["rejected_by"] == "large"
     assert [float(row["low"]) for row in rows] == [float("-inf"), float("-inf"), -0.55]
     assert result.run.figure
     points = list(csv.DictReader(io.StringIO(figure_csv(result.run.figure))))

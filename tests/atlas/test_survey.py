@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from measureformer.atlas.atlas import Atlas
-from measureformer.atlas.registry import discover
+from measureformer.atlas.registry import select
 from measureformer.atlas.report.pages import chapter_page, overview_page
 from measureformer.atlas.report.view import View
 from measureformer.atlas.survey import arrange, survey
@@ -28,14 +28,14 @@ PLACES = [("first", "a"), ("first", "c"), ("second", "b"), ("third", "d")]
 
 def test_every_claim_has_its_place() -> None:
     # a claim that is added needs a line in survey.toml: what it builds on, and what it leaves open
-    about = survey(discover())
+    about = survey(select([]))
     assert [chapter.name for chapter in about.chapters if not chapter.introduction] == []
     assert [note.claim for note in about.notes if not note.open or not note.summary] == []
 
 
 def test_every_claim_is_on_the_pages_and_on_the_maps() -> None:
-    view = View(Atlas.of([], survey=survey(discover())))
-    names = sorted(entry.name for entry in discover())
+    view = View(Atlas.of([], survey=survey(select([]))))
+    names = sorted(entry.name for entry in select([]))
     chapters = "".join(chapter_page(view, i, {}) for i in range(len(view.pages)))
     assert sorted(re.findall('<article id="([^"]+)"', chapters)) == names
     (drawn,) = re.findall("<svg.*?</svg>", overview_page(view), re.DOTALL)
@@ -50,7 +50,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_order_is_that_of_the_file_and_what_it_does_not_know_comes_last(package: str, tmp_path: Path) -> None:
     (tmp_path / package / "survey.toml").write_text(TEXT, encoding="utf-8")
-    about = survey(discover(package), package=package)
+    about = survey(select([]))
     assert [chapter.name for chapter in about.chapters] == ["second", "first", "third"]
     assert about.chapters[0].introduction == ("One.", "Two.")
     assert [note.claim[-1] for note in about.notes] == ["b", "a", "c", "d"]
@@ -59,7 +59,7 @@ def test_order_is_that_of_the_file_and_what_it_does_not_know_comes_last(package:
 
 
 def test_package_without_a_survey_has_its_own_order(package: str) -> None:
-    about = survey(discover(package), package=package)
+    about = survey(select([]))
     assert [note.claim[-1] for note in about.notes] == ["a", "c", "b", "d"]
 
 
@@ -80,4 +80,4 @@ def test_package_without_a_survey_has_its_own_order(package: str) -> None:
 def test_surveys_that_do_not_fit_are_refused(package: str, text: str, words: str) -> None:
     # kills: cycles, and claims that were renamed and silently drop out of the map
     with pytest.raises(ClaimDefinitionError, match=re.escape(words)):
-        arrange(discover(package), text)
+        arrange(select([]), text)

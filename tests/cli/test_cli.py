@@ -16,12 +16,13 @@ from rich.cells import cell_len
 from typer.testing import CliRunner, Result
 
 import measureformer as mf
-from measureformer.cli.app import PACKAGE_VARIABLE, app
+from measureformer.atlas import index
+from measureformer.cli.app import app
 from measureformer.cli.output import aligned
-from planting import FAILS, HOLDS, INTERRUPTS, RAISES, UNSURE, claim_source, plant, runs
+from planting import announce, FAILS, HOLDS, INTERRUPTS, RAISES, UNSURE, claim_source, plant, runs
 
 Command = Callable[..., Result]
-FIGURE = 'return Outcome((Check("x", 0.0, high=1.0),), Figure("T", "x", "y", (Series("s", (0.0, 1.0), (0.0, 1.0)),)))'
+FIGURE = HOLDS.removesuffix(")") + ', Figure("T", "x", "y", (Series("s", (0.0, 1.0), (0.0, 1.0), role="measured"),)))'
 TREE = {
     "first/good.py": claim_source("castin-2025-good", FIGURE),
     "first/other.py": claim_source("castin-2025-other"),
@@ -35,7 +36,7 @@ TREE = {
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, with `TREE` as the claims."""
-    monkeypatch.setenv(PACKAGE_VARIABLE, plant(tmp_path, monkeypatch, TREE))
+    announce(tmp_path, plant(tmp_path, monkeypatch, TREE))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -141,8 +142,9 @@ def test_exit_code_of_check_tells_whether_all_pass(names: list[str], code: int, 
 def test_check_says_what_was_measured() -> None:
     out = command("check", "castin-2025-other").stdout
     assert "difference: 0.25, claimed ≤ 1, margin 0.75" in out
-    assert "difference: 2, claimed ≤ 1, margin −1" in out
-    assert "control: x is large" in out
+    assert "control false: 2, rejected" in out
+    assert "control false: x is large" in out
+    assert "control false: 0.25, holds, should be rejected" in command("check", "furuya-2024-blind").stdout
 
 
 @pytest.mark.usefixtures("planted")
@@ -217,14 +219,15 @@ def test_atlas_writes_a_page_and_says_where(planted: Path) -> None:
     assert " s left" in done.stdout
 
 
-def test_atlas_goes_on_where_it_was(planted: Path) -> None:
+def test_atlas_resumes(planted: Path) -> None:
     command("atlas", "--quick", "--only", "castin-2025-good", "--out", "here")
     done = command("atlas", "--quick", "--only", "castin-*", "--out", "here")
     assert "castin-2025-good  (reused)" in done.stdout
-    assert runs(planted, os.environ[PACKAGE_VARIABLE], "first/good") == 1
-    assert runs(planted, os.environ[PACKAGE_VARIABLE], "first/other") == 1
+    (package,) = index.packages()
+    assert runs(planted, package, "first/castin_2025_good") == 1
+    assert runs(planted, package, "first/castin_2025_other") == 1
     command("atlas", "--quick", "--only", "castin-*", "--out", "here", "--fresh")
-    assert runs(planted, os.environ[PACKAGE_VARIABLE], "first/good") == 2
+    assert runs(planted, package, "first/castin_2025_good") == 2
 
 
 def test_page_keeps_what_was_not_asked_for(planted: Path) -> None:
@@ -273,7 +276,7 @@ def test_interrupted_atlas_writes_what_is_finished(tmp_path: Path, monkeypatch: 
         "first/b.py": claim_source("castin-2025-b", INTERRUPTS),
         "first/c.py": claim_source("castin-2025-c"),
     }
-    monkeypatch.setenv(PACKAGE_VARIABLE, plant(tmp_path, monkeypatch, tree))
+    plant(tmp_path, monkeypatch, tree)
     done = command("atlas", "--quick", "--out", str(tmp_path / "atlas"))
     assert done.exit_code == 130
     assert "left to run: castin-2025-b, castin-2025-c" in done.stderr
@@ -299,7 +302,8 @@ def test_version_names_what_results_depend_on() -> None:
 
 
 def test_program_prints_no_control_codes_into_a_pipe(planted: Path) -> None:
-    done = program("atlas", "--quick", PYTHONPATH=os.pathsep.join([str(planted), *sys.path]), TERM="xterm-256color")
+    chosen = [word for chapter in ("first", "second", "third") for word in ("--only", chapter)]
+    done = program("atlas", "--quick", *chosen, PYTHONPATH=os.pathsep.join([str(planted), *sys.path]), TERM="xterm-256color")
     assert done.returncode == 1, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     assert "2 of 6 claims pass." in done.stdout
@@ -388,7 +392,8 @@ def test_light_imports_load_no_heavy_library(line: str) -> None:
 
 def test_help_and_introduction_load_no_heavy_library() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from measureformer.cli.app import app;"
+        "import sys; from typer.testing import CliRunner; from measureformer.atlas import index
+from measureformer.cli.app import app;"
         "[CliRunner().invoke(app, line) for line in (['--help'], [], ['atlas', '--help'], ['version'])];"
         "print([name for name in ('jax', 'scipy', 'matplotlib', 'numpy') if name in sys.modules])"
     )

@@ -249,14 +249,17 @@ def test_figures_are_well_formed_and_hostile_words_harmless() -> None:
     from xml.etree import ElementTree
 
     bad = "<script>alert('x')</script>\x00"
-    curves = (Series(bad, (1.0, 2.0), (0.0, float("nan"))), Series("b", (1.0,), (5.0,), "points"))
+    curves = (
+        Series(bad, (1.0, 2.0), (0.0, float("nan")), role="measured"),
+        Series("b", (1.0,), (5.0,), "points", role="measured"),
+    )
     for scale in ("linear", "log"):
         text = plot.svg(Figure(bad, bad, bad, curves, yscale=scale))
         ElementTree.fromstring(text)
         assert "<script" not in text
     ElementTree.fromstring(plot.svg(Figure("nothing", "x", "y", ())))
     with pytest.raises(OptionError):
-        plot.svg(Figure("bars", "x", "y", (Series("a", (1.0,), (1.0,), "bars"),)))
+        plot.svg(Figure("bars", "x", "y", (Series("a", (1.0,), (1.0,), "bars", role="measured"),)))
     assert "<b>" not in drawing.shown(drawing.refusal(ValueError("<b>")))
     with pytest.raises(ShapeError):
         drawing.heat([], "nothing")

@@ -28,7 +28,15 @@ HOSTILE += ["\u202eabc", "line\nbreak", "x" * 400, "word " * 80, "", "日本語 
 
 
 def plain(**changes: Any) -> Figure:
-    figure = Figure("Title", "x", "y", (Series("one", (0.0, 1.0), (1.0, 2.0)), Series("two", (0.0, 1.0), (2.0, 1.0))))
+    figure = Figure(
+        "Title",
+        "x",
+        "y",
+        (
+            Series("one", (0.0, 1.0), (1.0, 2.0), role="measured"),
+            Series("two", (0.0, 1.0), (2.0, 1.0), role="measured"),
+        ),
+    )
     return replace(figure, **changes)
 
 
@@ -57,7 +65,10 @@ def test_files_hold_neither_dates_nor_addresses_to_fetch() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_string_breaks_a_figure(text: str) -> None:
-    series = (Series(text, (0.0, 1.0), (1.0, 2.0)), Series(text, (0.0, 1.0), (2.0, 1.0), "bars"))
+    series = (
+        Series(text, (0.0, 1.0), (1.0, 2.0), role="measured"),
+        Series(text, (0.0, 1.0), (2.0, 1.0), "bars", role="measured"),
+    )
     drawing = settle(draw(Figure(text, text, text, series, xticks=(text, text), caption=text)))
     svg = to_svg(drawing)
     # well-formed, and no element beyond those of a drawing
@@ -67,7 +78,7 @@ def test_no_string_breaks_a_figure(text: str) -> None:
 
 def test_no_string_breaks_a_file_for_print() -> None:
     first, second, third, fourth = (HOSTILE[i : i + 4] for i in range(0, 16, 4))
-    series = tuple(Series(text, (0.0, 1.0), (1.0, 2.0)) for text in (*first, *second))
+    series = tuple(Series(text, (0.0, 1.0), (1.0, 2.0), role="measured") for text in (*first, *second))
     figure = Figure(third[0], third[1], third[2], series, xticks=(*fourth, third[3]))
     assert to_pdf(settle(draw(figure))).startswith(b"%PDF")
 
@@ -78,7 +89,10 @@ def texts(drawing: Any) -> list[Any]:
 
 def test_strings_are_shown_as_they_are_and_never_read_as_mathematics() -> None:
     title, xlabel, ylabel, one, two, tick = r"$\frac{1}{2}$", r"$a_1$", "$", r"\sum", "_hidden", "$b$"
-    series = (Series(one, (0.0, 1.0), (1.0, 2.0)), Series(two, (0.0, 1.0), (2.0, 1.0)))
+    series = (
+        Series(one, (0.0, 1.0), (1.0, 2.0), role="measured"),
+        Series(two, (0.0, 1.0), (2.0, 1.0), role="measured"),
+    )
     drawing = draw(Figure(title, xlabel, ylabel, series, xticks=(tick, "first line of a name\nsecond line")))
     drawing.draw_without_rendering()
     strings = {title, xlabel, ylabel, one, two, tick, "first line of a name second line"}
@@ -105,12 +119,15 @@ def test_legend_lies_outside_of_the_axes() -> None:
 
 
 def test_single_series_needs_no_legend() -> None:
-    assert not draw(plain(series=(Series("one", (0.0, 1.0), (1.0, 2.0)),))).legends
+    assert not draw(plain(series=(Series("one", (0.0, 1.0), (1.0, 2.0), role="measured"),))).legends
 
 
 def test_words_stay_inside_the_page() -> None:
     long = "a rather long name of something " * 5
-    series = (Series(long, (0.0, 1.0), (1.0, 2.0)), Series(long, (0.0, 1.0), (2.0, 1.0)))
+    series = (
+        Series(long, (0.0, 1.0), (1.0, 2.0), role="measured"),
+        Series(long, (0.0, 1.0), (2.0, 1.0), role="measured"),
+    )
     drawing = draw(Figure(long, long, long, series, xticks=(long, long)))
     drawing.draw_without_rendering()
     page = drawing.bbox
@@ -124,7 +141,11 @@ def test_words_stay_inside_the_page() -> None:
 
 def test_colours_tell_series_apart_and_dashes_are_ink() -> None:
     x, y = (0.0, 1.0), (1.0, 2.0)
-    series = (*(Series(str(i), x, y) for i in range(3)), Series("law", x, y, "dashed"), Series("control: no", x, y))
+    series = (
+        *(Series(str(i), x, y, role="measured") for i in range(3)),
+        Series("law", x, y, "dashed", role="theory"),
+        Series("control: no", x, y, role="control"),
+    )
     lines = draw(plain(series=series)).axes[0].get_lines()
     assert [line.get_color() for line in lines] == [*PALETTE[:3], INK[0], CONTROL[0]]
     # without colours, too
@@ -135,16 +156,26 @@ def test_colours_tell_series_apart_and_dashes_are_ink() -> None:
 
 def test_bars_without_colours_are_told_apart_by_hatches() -> None:
     x = (0.0, 1.0)
-    figure = plain(series=(Series("a", x, x, "bars"), Series("b", x, x, "bars"), Series("control: c", x, x, "bars")))
+    figure = plain(
+        series=(
+            Series("a", x, x, "bars", role="measured"),
+            Series("b", x, x, "bars", role="measured"),
+            Series("control: c", x, x, "bars", role="control"),
+        )
+    )
     hatches = [bar.get_hatch() or "" for bar in draw(figure).axes[0].patches]
     assert len(set(hatches)) == 3
-    (alone, _) = draw(plain(series=(Series("b", x, x, "bars"),))).axes[0].patches
+    (alone, _) = draw(plain(series=(Series("b", x, x, "bars", role="measured"),))).axes[0].patches
     assert not alone.get_hatch()
 
 
 def test_band_has_the_colour_of_the_curve_before_it() -> None:
     x, y = (0.0, 1.0), (1.0, 2.0)
-    series = (Series("a", x, y), Series("b", x, y, "points"), Series("spread of b", x, y, "band", y))
+    series = (
+        Series("a", x, y, role="measured"),
+        Series("b", x, y, "points", role="measured"),
+        Series("spread of b", x, y, "band", y, role="measured"),
+    )
     (band,) = draw(plain(series=series)).axes[0].collections
     red, green, blue = (round(255 * part) for part in band.get_facecolor()[0][:3])
     assert f"#{red:02X}{green:02X}{blue:02X}" == PALETTE[1]
@@ -152,7 +183,12 @@ def test_band_has_the_colour_of_the_curve_before_it() -> None:
 
 def test_bars_of_two_series_stand_beside_each_other() -> None:
     x = (0.0, 1.0)
-    figure = plain(series=(Series("a", x, (1.0, 2.0), "bars"), Series("b", x, (2.0, 1.0), "bars")))
+    figure = plain(
+        series=(
+            Series("a", x, (1.0, 2.0), "bars", role="measured"),
+            Series("b", x, (2.0, 1.0), "bars", role="measured"),
+        )
+    )
     bars = sorted(draw(figure).axes[0].patches, key=lambda bar: bar.get_x())
     assert len(bars) == 4
     ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars]
@@ -161,7 +197,7 @@ def test_bars_of_two_series_stand_beside_each_other() -> None:
 
 
 def test_bars_on_a_logarithmic_axis_end_at_their_values() -> None:
-    figure = plain(series=(Series("a", (0.0, 1.0), (1e-16, 0.5), "bars"),), yscale="log")
+    figure = plain(series=(Series("a", (0.0, 1.0), (1e-16, 0.5), "bars", role="measured"),), yscale="log")
     axes = draw(figure).axes[0]
     tops = [bar.get_y() + bar.get_height() for bar in axes.patches]
     assert tops == pytest.approx([1e-16, 0.5], rel=1e-12)
@@ -171,21 +207,31 @@ def test_bars_on_a_logarithmic_axis_end_at_their_values() -> None:
 
 def test_bars_do_not_push_a_lower_curve_off_the_axes() -> None:
     x = (0.0, 1.0)
-    figure = plain(series=(Series("a", x, (0.1, 0.5), "bars"), Series("b", x, (1e-9, 1e-9), "dashed")), yscale="log")
+    figure = plain(
+        series=(
+            Series("a", x, (0.1, 0.5), "bars", role="measured"),
+            Series("b", x, (1e-9, 1e-9), "dashed", role="theory"),
+        ),
+        yscale="log",
+    )
     assert draw(figure).axes[0].get_ylim()[0] < 1e-9
 
 
 def test_band_down_to_zero_on_a_logarithmic_axis_reaches_its_end() -> None:
     x = (0.0, 1.0)
     figure = plain(
-        series=(Series("spread", x, (0.0, 0.01), "band", (0.1, 0.1)), Series("line", x, (0.1, 0.1))), yscale="log"
+        series=(
+            Series("spread", x, (0.0, 0.01), "band", (0.1, 0.1), role="measured"),
+            Series("line", x, (0.1, 0.1), role="measured"),
+        ),
+        yscale="log",
     )
     (band,) = draw(figure).axes[0].collections
     assert band.get_paths()[0].vertices[:, 1].min() == pytest.approx(1e-3)
 
 
 def test_zero_on_a_logarithmic_axis_is_marked_and_not_left_out() -> None:
-    figure = plain(series=(Series("a", (0.0, 1.0, 2.0), (1e-16, 0.0, 1e-3), "points"),), yscale="log")
+    figure = plain(series=(Series("a", (0.0, 1.0, 2.0), (1e-16, 0.0, 1e-3), "points", role="measured"),), yscale="log")
     drawing = draw(figure)
     marks = [line for line in drawing.axes[0].get_lines() if line.get_marker() == "v" and len(line.get_xdata())]
     assert [list(mark.get_xdata()) for mark in marks] == [[1.0]]
@@ -194,7 +240,7 @@ def test_zero_on_a_logarithmic_axis_is_marked_and_not_left_out() -> None:
 
 @pytest.mark.parametrize("values", [(0.0, 0.0), (-1.0, 0.0), (math.nan, math.inf), (1e308, 2.0)])
 def test_logarithmic_axis_without_positive_numbers_is_drawn(values: tuple[float, float]) -> None:
-    figure = plain(series=(Series("a", (0.0, 1.0), values, "points"),), xscale="log", yscale="log")
+    figure = plain(series=(Series("a", (0.0, 1.0), values, "points", role="measured"),), xscale="log", yscale="log")
     assert to_svg(draw(figure))
 
 
@@ -211,7 +257,10 @@ numbers = st.builds(math.copysign, st.sampled_from(SIZES), st.sampled_from((1.0,
 )
 def test_no_number_breaks_a_figure(rows: list[tuple[float, ...]], style: Any, xscale: Any, yscale: Any) -> None:
     x, y, y2 = (tuple(row[i] for row in rows) for i in range(3))
-    series = (Series("data", x, y, style, y2 if style == "band" else ()), Series("more", (1.0, 2.0), (1.0, 2.0)))
+    series = (
+        Series("data", x, y, style, y2 if style == "band" else (), role="measured"),
+        Series("more", (1.0, 2.0), (1.0, 2.0), role="measured"),
+    )
     assert to_svg(settle(draw(plain(series=series, xscale=xscale, yscale=yscale))))
 
 
@@ -221,11 +270,13 @@ def test_figure_without_series_is_drawn() -> None:
 
 def test_clouds_of_many_points_stay_small() -> None:
     many = tuple(math.sin(i) for i in range(20_000))
-    assert len(to_svg(draw(plain(series=(Series("cloud", many, many[::-1], "points"),))))) < 1_000_000
+    assert len(to_svg(draw(plain(series=(Series("cloud", many, many[::-1], "points", role="measured"),))))) < 1_000_000
 
 
 class TestOwnFigures:
-    FIGURE = Figure("A wave", "t", "height", (Series("sine", np.linspace(0, 1, 9), jnp.linspace(0, 1, 9)),))
+    FIGURE = Figure(
+        "A wave", "t", "height", (Series("sine", np.linspace(0, 1, 9), jnp.linspace(0, 1, 9), role="measured"),)
+    )
 
     def test_arrays_become_plain_numbers(self) -> None:
         series = self.FIGURE.series[0]
@@ -247,9 +298,9 @@ class TestOwnFigures:
         with pytest.raises(DtypeError, match=r"need an mf\.Figure"):
             mf.save_figure({"title": "wave"}, tmp_path / "wave.svg")  # type: ignore[arg-type]
         with pytest.raises(ResultFormatError, match="one axis"):
-            Series("table", np.zeros((2, 2)), np.zeros(2))
+            Series("table", np.zeros((2, 2)), np.zeros(2), role="measured")
         with pytest.raises(ResultFormatError, match=r"got 'scatter' as the style.*points"):
-            Series("cloud", [0.0], [1.0], "scatter")  # type: ignore[arg-type]
+            Series("cloud", [0.0], [1.0], "scatter", role="measured")  # type: ignore[arg-type]
         with pytest.raises(ResultFormatError, match="got 'ln' as the yscale"):
             replace(self.FIGURE, yscale="ln")  # type: ignore[arg-type]
         with pytest.raises(ResultFormatError, match=r"got a float among the series.*mf\.Series"):
@@ -267,7 +318,7 @@ def pixels(figure: Figure) -> tuple[float, float]:
 @pytest.mark.parametrize("shape", [(1.0, 1.0), (3.0, 1.0), (1.0, 3.0), (1.0, 0.0), (0.0, 1.0), (1e-3, 50.0)])
 def test_a_circle_is_round_with_equal_axes(shape: tuple[float, float]) -> None:
     t = np.linspace(0, 2 * np.pi, 50)
-    series = (Series("round", shape[0] * np.cos(t), shape[1] * np.sin(t)),)
+    series = (Series("round", shape[0] * np.cos(t), shape[1] * np.sin(t), role="measured"),)
     across, up = pixels(Figure("Title", "x", "y", series, equal=True))
     assert across == pytest.approx(up, rel=1e-6)  # pixels, from sums of a few numbers
     if shape == (1.0, 1.0):
@@ -278,7 +329,10 @@ def test_a_circle_is_round_with_equal_axes(shape: tuple[float, float]) -> None:
 
 @pytest.mark.parametrize("values", [(), (math.nan,), (1e300, -1e300), (1e99, 0.0), (1e-99, 0.0), (math.inf, 1.0)])
 def test_no_number_breaks_equal_axes(values: tuple[float, ...]) -> None:
-    series = (Series("points", values, values, "points"), Series("line", values, (1.0,) * len(values)))
+    series = (
+        Series("points", values, values, "points", role="measured"),
+        Series("line", values, (1.0,) * len(values), role="measured"),
+    )
     assert to_svg(settle(draw(Figure("Title", "x", "y", series, equal=True))))
 
 

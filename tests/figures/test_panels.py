@@ -10,8 +10,8 @@ from measureformer.figures.panels import draw_panels
 
 
 def figure(lines: int) -> mf.Figure:
-    own = [mf.Series(f"head ${i}$", (1.0, 2.0), (0.1 * (i + 1), 1.0)) for i in range(lines)]
-    median = mf.Series("median", (1.0, 2.0), (0.5, 0.6), "dashed")
+    own = [mf.Series(f"head ${i}$", (1.0, 2.0), (0.1 * (i + 1), 1.0), role="measured") for i in range(lines)]
+    median = mf.Series("median", (1.0, 2.0), (0.5, 0.6), "dashed", role="theory")
     return mf.Figure("Heads", "layer", "mass", (*own, median), yscale="log")
 
 
@@ -43,7 +43,7 @@ def test_few_heads_leave_room_for_the_title() -> None:
 
 
 def test_layers_have_whole_numbers() -> None:
-    own = mf.Series("head", (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), (1.0,) * 6)
+    own = mf.Series("head", (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), (1.0,) * 6, role="measured")
     axes = draw_panels(mf.Figure("Heads", "layer", "mass", (own, own))).axes[0]
     assert all(float(place).is_integer() for place in axes.get_xticks())
 

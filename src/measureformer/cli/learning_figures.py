@@ -24,8 +24,12 @@ WATCHED = {
 def draw_errors(curves: Mapping[str, Any], file: Path) -> Path:
     """Errors against the number of examples, with the confidence interval of the first curve."""
     first, *_ = curves.values()
-    band = Series("90 % interval", _floats(first.examples), _floats(first.low), "band", _floats(first.high))
-    lines = [Series(name, _floats(curve.examples), _floats(curve.error)) for name, curve in curves.items()]
+    band = Series(
+        "90 % interval", _floats(first.examples), _floats(first.low), "band", _floats(first.high), role="measured"
+    )
+    lines = [
+        Series(name, _floats(curve.examples), _floats(curve.error), role="measured") for name, curve in curves.items()
+    ]
     return _drawn(
         "Learning in context", "examples", "error over that of predicting 0", (lines[0], band, *lines[1:]), file
     )
@@ -41,10 +45,18 @@ def draw_training(records: Mapping[str, np.ndarray], file: Path) -> Path | None:
             values = records[name].reshape(len(records[name]), -1)
             means = values[:, -1] if name == "error" else values.mean(axis=1)
             means = means / means[0] if label.endswith("first") else means
-            lines.append(Series(label, _floats(records["step"]), _floats(means)))
+            lines.append(Series(label, _floats(records["step"]), _floats(means), role="measured"))
     if "class" in records:
         few = (records["class"].reshape(len(records["class"]), -1) >= 3).mean(axis=1)
-        lines.append(Series("share of heads that look at few keys", _floats(records["step"]), _floats(few), "points"))
+        lines.append(
+            Series(
+                "share of heads that look at few keys",
+                _floats(records["step"]),
+                _floats(few),
+                "points",
+                role="measured",
+            )
+        )
     return _drawn("During training", "steps", "", tuple(lines), file.with_stem(f"{file.stem}-training"))
 
 

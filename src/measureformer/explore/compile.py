@@ -9,8 +9,7 @@ import numpy as np
 
 import measureformer as mf
 from measureformer.errors import OptionError, ShapeError
-from measureformer.explore.drawing import series
-from measureformer.figures.figure import Figure
+from measureformer.figures.figure import Figure, Series
 
 Of = Literal["token", "mean"]
 GRID = (np.arange(400) + 0.5) / 400
@@ -136,7 +135,10 @@ def weights_run(net: Any, points: Any, queries: Any) -> np.ndarray:
 def figure(net: Network) -> Figure:
     """The target and the network."""
     x = "the token" if net.of == "token" else f"the first token; the second is at {OTHER:g}"
-    curves = (series("network", GRID, net.values), series("target", GRID, net.target, "dashed"))
+    curves = (
+        Series("network", GRID, net.values, role="measured"),
+        Series("target", GRID, net.target, "dashed", role="theory"),
+    )
     return Figure("What the transformer computes", x, "answer", curves)
 
 
@@ -149,9 +151,11 @@ def error_figure(found: dict[int, Network], chosen: int) -> Figure:
     """Errors of the networks of cells against δ."""
     sides = [1 / cells for cells in found]
     curves = (
-        series("largest error, tokens in different cells", sides, [net.error for net in found.values()]),
-        series("mean error", sides, [net.mean_error for net in found.values()]),
-        series("δ", sides, sides, "dashed"),
-        series(f"now: δ = 1/{chosen}", [1 / chosen], [found[chosen].mean_error], "points"),
+        Series(
+            "largest error, tokens in different cells", sides, [net.error for net in found.values()], role="measured"
+        ),
+        Series("mean error", sides, [net.mean_error for net in found.values()], role="measured"),
+        Series("δ", sides, sides, "dashed", role="theory"),
+        Series(f"now: δ = 1/{chosen}", [1 / chosen], [found[chosen].mean_error], "points", role="measured"),
     )
     return Figure("Error against the side of the cells", "δ", "error", curves, xscale="log", yscale="log")

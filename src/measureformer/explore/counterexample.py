@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 import measureformer as mf
-from measureformer.explore.drawing import series
-from measureformer.figures.figure import Figure
+from measureformer.figures.figure import Figure, Series
 from measureformer.structure.counterexample import ALICE, OTHERS, REST, bump
 
 SIZES = np.unique(np.logspace(np.log10(4), 6, 40).round())
@@ -67,11 +66,20 @@ def gap_figure(n: int, *, delta: float = ALICE, softening: float = 0.0) -> Figur
     """The gap between the answers against the distance of the prompts, with n marked."""
     distances = 2 * delta / SIZES
     now = answers(n, delta=delta, softening=softening)
-    curves = [series("the counterexample", distances, gaps(delta=delta))]
+    curves = [Series("the counterexample", distances, gaps(delta=delta), role="measured")]
     if softening > 0:
-        curves.append(series("softened: given by a continuous map", distances, gaps(delta=delta, softening=softening)))
-    curves.append(series("what any Lipschitz map allows, up to a factor", distances, distances, "dashed"))
-    curves.append(series(f"now: n = {n}", [now.distance], [now.gap], "points"))
+        curves.append(
+            Series(
+                "softened: given by a continuous map",
+                distances,
+                gaps(delta=delta, softening=softening),
+                role="measured",
+            )
+        )
+    curves.append(
+        Series("what any Lipschitz map allows, up to a factor", distances, distances, "dashed", role="theory")
+    )
+    curves.append(Series(f"now: n = {n}", [now.distance], [now.gap], "points", role="measured"))
     title = "Prompts come together, answers do not"
     return Figure(title, "W_1 distance of the prompts", "gap of the answers", tuple(curves), xscale="log", yscale="log")
 
@@ -81,12 +89,12 @@ def map_figure(n: int, *, delta: float = ALICE, softening: float = 0.0) -> Figur
     G = mf.structure.counterexample(softening=softening).map
     x = GRID[:, 0]
     curves = [
-        series(f"in the context of {name}", x, np.asarray(G(context(n, place), GRID))[:, 0])
+        Series(f"in the context of {name}", x, np.asarray(G(context(n, place), GRID))[:, 0], role="measured")
         for name, place in (("Alice", delta), ("Elise", -delta))
     ]
     now = answers(n, delta=delta, softening=softening)
-    both = series("the first word: Alice, Elise", [delta, -delta], [now.alice, now.elise], "points")
-    stays = series("words that stay", [x[0], x[-1]], [x[0], x[-1]], "dashed")
+    both = Series("the first word: Alice, Elise", [delta, -delta], [now.alice, now.elise], "points", role="measured")
+    stays = Series("words that stay", [x[0], x[-1]], [x[0], x[-1]], "dashed", role="theory")
     return Figure("Where words go", "word", "answer", (*curves, both, stays))
 
 

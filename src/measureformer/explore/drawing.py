@@ -11,25 +11,16 @@ import numpy as np
 
 from measureformer.errors import ShapeError
 from measureformer.explore.plot import svg
-from measureformer.figures.figure import Figure, Series, Style
+from measureformer.figures.figure import Figure
 from measureformer.figures.roles import PALETTE
 from measureformer.pages.markup import Markup, tag
 from measureformer.pages.words import number
 
 
-def series(label: str, x: Any, y: Any, style: Style = "line") -> Series:
-    """A curve of a figure from arrays.
-
-    >>> series("error", [1, 2], np.array([0.5, 0.25])).y
-    (0.5, 0.25)
-    """
-    return Series(label, tuple(map(float, x)), tuple(map(float, y)), style)
-
-
 def picture(figure: Figure) -> Markup:
     """The figure as it looks in the atlas, with its words for those who do not see it.
 
-    >>> picture(Figure("Error", "n", "error", (series("measured", [1, 2], [2, 1]),)))[:26]
+    >>> picture(Figure("Error", "n", "error", (Series("measured", [1, 2], [2, 1], role="measured"),)))[:26]
     '<figure class="mf-figure" '
     """
     caption = tag("figcaption", figure.caption, style="font-size: .9rem; color: #5D5D58")

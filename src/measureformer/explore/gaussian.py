@@ -9,9 +9,8 @@ import numpy as np
 
 import measureformer as mf
 from measureformer.errors import ShapeError
-from measureformer.explore.drawing import series
 from measureformer.explore.points import curve, ring
-from measureformer.figures.figure import Figure
+from measureformer.figures.figure import Figure, Series
 
 KERNELS = {"softmax": mf.Attention, "L2": mf.L2Attention, "linear": mf.LinearAttention}
 FRAMES = 41
@@ -70,9 +69,9 @@ def figure(found: GaussianRun) -> Figure:
     sizes = np.linalg.svd(found.roots, compute_uv=False) ** 2
     caption = "" if found.blow_up is None else f"The covariance becomes infinite at time {found.blow_up:.4g}."
     curves = (
-        series("larger eigenvalue of Σ", found.times, sizes[:, 0]),
-        series("smaller eigenvalue of Σ", found.times, sizes[:, 1]),
-        series("norm of the mean", found.times, np.linalg.norm(found.means, axis=1)),
+        Series("larger eigenvalue of Σ", found.times, sizes[:, 0], role="measured"),
+        Series("smaller eigenvalue of Σ", found.times, sizes[:, 1], role="measured"),
+        Series("norm of the mean", found.times, np.linalg.norm(found.means, axis=1), role="measured"),
     )
     return Figure("Size of the Gaussian", "time", "eigenvalue, norm", curves, yscale="log", caption=caption)
 

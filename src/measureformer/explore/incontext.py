@@ -10,10 +10,9 @@ import numpy as np
 
 import measureformer as mf
 from measureformer.errors import ShapeError
-from measureformer.explore.drawing import series
 from measureformer.explore.particles import SIZES
 from measureformer.explore.points import curve
-from measureformer.figures.figure import Figure
+from measureformer.figures.figure import Figure, Series
 from measureformer.numerics.buckets import pad_rows
 
 GRID = np.linspace(-1.5, 1.5, 61)
@@ -113,9 +112,9 @@ def figure(points: Any, eta: float, layers: int) -> Figure:
     errors = [error(points, way) for way in ways]
     floor = error(points, np.linalg.lstsq(X, y, rcond=None)[0])
     curves = (
-        series("linear attention", depths, errors),
-        series("least squares", [0, MOST_LAYERS], [floor, floor], "dashed"),
-        series(f"now: {layers} layers", [layers], [errors[layers]], "points"),
+        Series("linear attention", depths, errors, role="measured"),
+        Series("least squares", [0, MOST_LAYERS], [floor, floor], "dashed", role="theory"),
+        Series(f"now: {layers} layers", [layers], [errors[layers]], "points", role="measured"),
     )
     return Figure("Error on the examples", "layers", "mean square error", curves)
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 import measureformer as mf
-from measureformer.explore.drawing import series
 from measureformer.explore.points import curve
-from measureformer.figures.figure import Figure
+from measureformer.figures.figure import Figure, Series
 
 LONGEST = 200
 """Tokens of a text that are looked at."""
@@ -109,10 +108,12 @@ def visible(word: str) -> str:
 def figure(found: Look) -> Figure:
     """The effective rank after each layer."""
     depth = np.arange(len(found.rank))
-    return Figure("Effective rank of the cloud", "layer", "rank", (series("rank", depth, found.rank),))
+    return Figure("Effective rank of the cloud", "layer", "rank", (Series("rank", depth, found.rank, role="measured"),))
 
 
 def cosine_figure(found: Look) -> Figure:
     """The mean cosine of two tokens after each layer."""
     depth = np.arange(len(found.cosine))
-    return Figure("Mean cosine of two tokens", "layer", "cosine", (series("cosine", depth, found.cosine),))
+    return Figure(
+        "Mean cosine of two tokens", "layer", "cosine", (Series("cosine", depth, found.cosine, role="measured"),)
+    )

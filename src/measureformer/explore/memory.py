@@ -11,8 +11,7 @@ import numpy as np
 
 import measureformer as mf
 from measureformer.errors import ShapeError
-from measureformer.explore.drawing import series
-from measureformer.figures.figure import Figure
+from measureformer.figures.figure import Figure, Series
 
 SIDE, FINE = 8, 32
 PEN = 2.2
@@ -138,7 +137,7 @@ def recall(points: Any, beta: float) -> Recall:
 def figure(found: Recall) -> Figure:
     """The energy, which never rises."""
     energies = found.energies[:SHOWN]
-    curves = (series("energy", range(len(energies)), energies, "points"),)
+    curves = (Series("energy", range(len(energies)), energies, "points", role="measured"),)
     return Figure("Energy while recalling", "update", "energy", curves)
 
 

@@ -10,9 +10,8 @@ import numpy as np
 
 import measureformer as mf
 from measureformer.errors import OptionError
-from measureformer.explore.drawing import series
 from measureformer.explore.points import curve
-from measureformer.figures.figure import Figure
+from measureformer.figures.figure import Figure, Series
 from measureformer.maps.norm import refuse_zero
 from measureformer.numerics.buckets import pad_rows
 
@@ -275,13 +274,23 @@ def paths(layer: Layer, flow: Flow) -> list[dict[str, Any]]:
 
 def figure(flow: Flow) -> Figure:
     """The energy along the flow."""
-    return Figure("Energy along the flow", "time", "log mean e^logit", (series("energy", flow.times, flow.energy),))
+    return Figure(
+        "Energy along the flow",
+        "time",
+        "log mean e^logit",
+        (Series("energy", flow.times, flow.energy, role="measured"),),
+    )
 
 
 def cluster_figure(flow: Flow) -> Figure:
     """The number of clusters along the flow."""
     words = f"clusters at distance {NEAR:g}"
-    return Figure("Clusters along the flow", "time", words, (series("clusters", flow.times[::SKIP], flow.clusters),))
+    return Figure(
+        "Clusters along the flow",
+        "time",
+        words,
+        (Series("clusters", flow.times[::SKIP], flow.clusters, role="measured"),),
+    )
 
 
 def warm_up(layer: Layer, n: int) -> None:

@@ -26,7 +26,7 @@ def svg(figure: Figure) -> Markup:
     """The figure as an SVG element. Bars and bands are refused: apps have none.
 
     >>> from measureformer.result import Series
-    >>> svg(Figure("Error", "n", "error", (Series("measured", (1.0, 2.0), (2.0, 1.0)),)))[:24]
+    >>> svg(Figure("Error", "n", "error", (Series("measured", (1.0, 2.0), (2.0, 1.0), role="measured"),)))[:24]
     '<svg class="mf-plot" vie'
     """
     curves = figure.series
@@ -45,7 +45,7 @@ def svg(figure: Figure) -> Markup:
     legend: list[Markup] = []
     for curve in curves:
         # labels do not decide: in an app the colours are those of the points beside the figure
-        role = curve.role or ("theory" if curve.style == "dashed" else "measured")
+        role = curve.role
         count, dashed = seen[role], curve.style == "dashed"
         seen[role] += 1
         color = COLOURS[role][count % len(COLOURS[role])]

@@ -10,9 +10,8 @@ import numpy as np
 
 import measureformer as mf
 from measureformer.errors import InfeasibleError, ShapeError
-from measureformer.explore.drawing import series
 from measureformer.explore.points import curve, ring
-from measureformer.figures.figure import Figure
+from measureformer.figures.figure import Figure, Series
 
 TOKENS = 3
 """Tokens in an example; the first of each is the one that should be selected."""
@@ -109,8 +108,8 @@ def figure(found: Training) -> Figure:
     worst, best = found.misalignments.max(axis=0), found.misalignments.min(axis=0)
     later = found.steps > 0
     lines = (
-        series("worst start", found.steps[later], worst[later]),
-        series("best start", found.steps[later], np.maximum(best[later], 1e-16)),
+        Series("worst start", found.steps[later], worst[later], role="measured"),
+        Series("best start", found.steps[later], np.maximum(best[later], 1e-16), role="measured"),
     )
     return Figure("Distance to the direction of the SVM", "step", "1 − cos", lines, xscale="log", yscale="log")
 

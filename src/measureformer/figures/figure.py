@@ -70,7 +70,8 @@ class Figure:
 
     With `equal`, for points of the plane, a unit is as long on both axes, so that a circle is round.
 
-    >>> figure = Figure("Error", "n", "error", (Series("error", (10.0, 100.0), (0.3, 0.1), role="measured"),), xscale="log")
+    >>> error = Series("error", (10.0, 100.0), (0.3, 0.1), role="measured")
+    >>> figure = Figure("Error", "n", "error", (error,), xscale="log")
     >>> figure.xscale, figure.yscale
     ('log', 'linear')
     """
@@ -94,7 +95,7 @@ class Figure:
             raise ResultFormatError(
                 got=f"a {type(strange[0]).__name__} among the series of the figure {self.title[:60]!r}",
                 need="curves and clouds with a label",
-                do='Make them with mf.Series("label", x, y).',
+                do='Make them with mf.Series("label", x, y, role="measured").',
             )
         _require_one_of(self.xscale, Scale, "xscale")
         _require_one_of(self.yscale, Scale, "yscale")

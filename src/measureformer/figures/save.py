@@ -20,7 +20,7 @@ def save_figure(figure: Figure, path: str | PathLike[str]) -> Path:
 
     >>> import numpy as np, measureformer as mf
     >>> t = np.linspace(0, 1, 50)
-    >>> figure = mf.Figure("A wave", "t", "height", (mf.Series("sine", t, np.sin(6 * t)),))
+    >>> figure = mf.Figure("A wave", "t", "height", (mf.Series("sine", t, np.sin(6 * t), role="measured"),))
     >>> mf.save_figure(figure, "wave.txt")
     Traceback (most recent call last):
     ...

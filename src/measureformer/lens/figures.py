@@ -138,11 +138,11 @@ def _lines(found: Sequence[Diagnosis], of: Lines) -> Figure | None:
     for one in found:
         x = np.arange(one.depth) + 1.0
         for name, words in of.columns.items():
-            series.append(Series(_named(one, words, found), *_finite(x, one.column(name)), "line"))
+            series.append(Series(_named(one, words, found), *_finite(x, one.column(name)), "line", role="measured"))
         if of.control and one.control:
             name = next(iter(of.columns))
             mixed = _finite(x, one.column(name, control=True))
-            series.append(Series(_named(one, "weights shuffled", found), *mixed, "dashed"))
+            series.append(Series(_named(one, "weights shuffled", found), *mixed, "dashed", role="theory"))
     return _figure(of.title, "layer", of.ylabel, series, yscale=of.yscale, caption=of.caption)
 
 
@@ -153,12 +153,17 @@ def _heads(found: Sequence[Diagnosis], of: Heads) -> Figure | None:
         if values.ndim != 2 or not values.size:
             continue
         series += [
-            Series(_named(one, f"head {i}", found), *_finite(depth, row), "line") for i, row in enumerate(values.T, 1)
+            Series(_named(one, f"head {i}", found), *_finite(depth, row), "line", role="measured")
+            for i, row in enumerate(values.T, 1)
         ]
-        series.append(Series(_named(one, "median of all heads", found), *_finite(depth, _medians(values)), "dashed"))
+        series.append(
+            Series(
+                _named(one, "median of all heads", found), *_finite(depth, _medians(values)), "dashed", role="theory"
+            )
+        )
         if of.control and one.control:
             mixed = _finite(depth, _medians(one.column(of.column, control=True)))
-            series.append(Series(_named(one, "median, weights shuffled", found), *mixed, "dashed"))
+            series.append(Series(_named(one, "median, weights shuffled", found), *mixed, "dashed", role="theory"))
     caption = f"{of.caption} A head has nothing to do with the heads of the same number in other layers."
     return _figure(of.title, "layer", of.ylabel, series, yscale=of.yscale, caption=caption)
 
@@ -175,8 +180,8 @@ def _sensitivity(found: Sequence[Diagnosis]) -> Figure | None:
             x = tuple(i + 1.0 for i in range(one.depth))
             mean, least, most = (tuple(row[key] or 0.0 for row in one.sensitivity) for key in ("mean", "least", "most"))
             series += [
-                Series(_named(one, "mean", found), x, mean, "line"),
-                Series(_named(one, "least and most", found), x, least, "band", most),
+                Series(_named(one, "mean", found), x, mean, "line", role="measured"),
+                Series(_named(one, "least and most", found), x, least, "band", most, role="measured"),
             ]
     caption = "Distance between the clouds of two texts that differ in one token, relative to that at the entry."
     return _figure(
@@ -194,13 +199,13 @@ def _growth(found: Sequence[Diagnosis]) -> Figure | None:
             values = tuple(constants.get(layer, constants.get(str(layer))))
             low, high = fit.low, fit.high
             label = f"layer {layer + 1}: n^{fit.exponent:.2f} [{low:.2f}, {high:.2f}]"
-            series.append(Series(_named(one, label, found), n, values, "points"))
+            series.append(Series(_named(one, label, found), n, values, "points", role="measured"))
     if series:
         n = (min(series[0].x), max(series[0].x))
         start = min(min(entry.y) for entry in series)
         for power, words in ((0.25, "n^(1/4)"), (0.5, "√n, the worst case")):
             ends = tuple(start * (m / n[0]) ** power for m in n)
-            series.append(Series(words, n, ends, "dashed"))
+            series.append(Series(words, n, ends, "dashed", role="theory"))
     caption = "Pieces of the text of different lengths; the exponents are fitted, with 95 % intervals."
     return _figure(
         "How does attention change as the context grows?",
@@ -220,8 +225,10 @@ def _iterated(found: Sequence[Diagnosis]) -> Figure | None:
             x = tuple(float(i) for i in range(len(one.iterated)))
             depth, ends = (float(one.depth),) * 2, (min(0.0, *one.iterated), 1.0)
             series += [
-                Series(_named(one, "mean cosine of two tokens", found), x, tuple(one.iterated), "line"),
-                Series(_named(one, "depth in training", found), depth, ends, "dashed"),
+                Series(
+                    _named(one, "mean cosine of two tokens", found), x, tuple(one.iterated), "line", role="measured"
+                ),
+                Series(_named(one, "depth in training", found), depth, ends, "dashed", role="theory"),
             ]
     caption = "All layers of this model are one; applied again and again it moves tokens as an autonomous flow does."
     return _figure("And beyond the depth of the model?", "layers", "mean cosine", series, caption=caption)
@@ -235,11 +242,11 @@ def _sampling(found: Sequence[Diagnosis]) -> Figure | None:
             n, errors = one.sweep["samples"], one.sweep["sampling"]
             label = f"layer {layer + 1}: n^{fit.exponent:.2f} [{fit.low:.2f}, {fit.high:.2f}]"
             values = tuple(errors.get(layer, errors.get(str(layer))))
-            series.append(Series(_named(one, label, found), tuple(map(float, n)), values, "line"))
+            series.append(Series(_named(one, label, found), tuple(map(float, n)), values, "line", role="measured"))
     if series:
         n = (min(series[0].x), max(series[0].x))
         start = max(entry.y[0] for entry in series)
-        series.append(Series("n^(−1/2)", n, tuple(start * (m / n[0]) ** -0.5 for m in n), "dashed"))
+        series.append(Series("n^(−1/2)", n, tuple(start * (m / n[0]) ** -0.5 for m in n), "dashed", role="theory"))
     return _figure(
         "How many tokens stand for the whole context?",
         "tokens drawn from the context n",

@@ -14,7 +14,3 @@ def sphere(rng: np.random.Generator, n: int, d: int, radius: float) -> np.ndarra
     """Independent uniform patterns on a sphere."""
     X = rng.normal(size=(n, d))
     return radius * X / np.linalg.norm(X, axis=1, keepdims=True)
-
-
-def floats(values: np.ndarray) -> tuple[float, ...]:
-    return tuple(map(float, values))

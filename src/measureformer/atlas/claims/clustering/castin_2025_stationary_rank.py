@@ -35,7 +35,8 @@ def _stationary(rng: np.random.Generator, A: np.ndarray) -> np.ndarray | None:
         # range Σ is A-isotropic if and only if LᵀAL = 0, and this has full slope where ΣAΣ has none
         return np.append((L.T @ A @ L)[np.triu_indices(DIM)], np.sum(L * L) - 1)
 
-    found = least_squares(residual, rng.normal(size=DIM * DIM), xtol=1e-15, ftol=1e-15, gtol=1e-15)
+    # where there is a solution at most 75 evaluations were needed
+    found = least_squares(residual, rng.normal(size=DIM * DIM), xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=100)
     L = found.x.reshape(DIM, DIM)
     return L @ L.T if np.abs(found.fun).max() < 1e-9 else None
 

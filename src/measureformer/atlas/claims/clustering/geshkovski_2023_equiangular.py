@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.result import Check, Outcome
 from measureformer.clustering import equiangular, geshkovski23_equiangular, sphere_flow
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
+
+TILT = 0.1
 
 
 @dataclass(frozen=True)
@@ -21,53 +24,53 @@ class Config:
     frames: int = 25
 
 
-def _products(n: int, dim: int, beta: float, times: np.ndarray) -> np.ndarray:
-    X = np.asarray(sphere_flow(np.eye(n, dim), beta, times).points)
-    return (X @ X.swapaxes(1, 2))[:, *np.triu_indices(n, 1)]
+def _products(X: np.ndarray, beta: float, times: np.ndarray) -> np.ndarray:
+    X = np.asarray(sphere_flow(X, beta, times).points)
+    return (X @ X.swapaxes(1, 2))[:, *np.triu_indices(X.shape[1], 1)]
 
 
-def _outcome(config: Config, *, softmax: bool, figure: Figure | None = None) -> Outcome:
-    """The control takes the equation of the unnormalised flow for that of the softmax."""
-    times = np.linspace(0, config.time, config.frames)
-    found = _products(config.n, config.n + 3, config.beta, times)
-    zero = _products(config.n, config.n + 3, 0.0, times)
-    curve = np.asarray(equiangular(config.n, config.beta, times, normalized=softmax).cosines)
-    exact = np.array([geshkovski23_equiangular(config.n, t) for t in times])
-    flat = np.asarray(equiangular(config.n, 0.0, times, normalized=softmax).cosines)
-    tail = np.asarray(equiangular(config.n, config.beta, [0, 20, 40], normalized=softmax).log_gaps)
+def _equation(config: Config, beta: float, times: np.ndarray, *, normalized: bool) -> tuple[np.ndarray, float]:
+    """The inner products at the times, and the rate of log(1 − γ) between the times 20 and 40."""
+    found = equiangular(config.n, beta, np.append(times, [20, 40]), normalized=normalized)
+    return np.asarray(found.cosines)[:-2], float(found.log_gaps[-1] - found.log_gaps[-2]) / 20
+
+
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    n, times, normalized = config.n, np.linspace(0, config.time, config.frames), variant != "unnormalised"
+    X = np.eye(n, n + 3)
+    if variant == "tilted-start":
+        X[0, :2] = math.cos(TILT), math.sin(TILT)
+    found, zero = (_products(X, beta, times) for beta in (config.beta, 0.0))
+    curve, rate = _equation(config, config.beta, times, normalized=normalized)
+    flat, _ = _equation(config, 0.0, times, normalized=normalized)
+    exact = np.array([geshkovski23_equiangular(n + 1 if variant == "n-plus-1" else n, t) for t in times])
+    spread, gap = np.ptp(found, axis=1).max(), np.abs(found - curve[:, None]).max()
+    tokens, equation = np.abs(zero - exact[:, None]).max(), np.abs(flat - exact).max()
+    both = ("tilted-start", "n-plus-1")
     checks = (
-        Check("spread of the inner products", float(np.ptp(found, axis=1).max()), high=1e-9),
-        Check("tokens against the equation", float(np.abs(found - curve[:, None]).max()), high=1e-6),
-        Check("tokens against the closed form at β = 0", float(np.abs(zero - exact[:, None]).max()), high=1e-7),
-        Check("equation against the closed form at β = 0", float(np.abs(flat - exact).max()), high=1e-9),
-        Check("rate of log(1 − γ) in the end", float(tail[2] - tail[1]) / 20, -2.01, -1.99),
+        Check("spread of the inner products", spread, high=1e-9, rejected_by="tilted-start"),
+        Check("tokens against the equation", gap, high=1e-6, rejected_by=("unnormalised", "tilted-start")),
+        Check("tokens against the closed form at β = 0", tokens, high=1e-7, rejected_by=both),
+        Check("equation against the closed form at β = 0", equation, high=1e-9, rejected_by="n-plus-1"),
+        Check("rate of log(1 − γ) in the end", rate, -2.01, -1.99, rejected_by="unnormalised"),
     )
-    return Outcome(checks, figure)
+    return Outcome(checks, _figure(config, times, found, curve, exact) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    times = np.linspace(0, config.time, config.frames)
-    found = _products(config.n, config.n + 3, config.beta, times)
-    x = tuple(times.tolist())
-    wrong = equiangular(config.n, config.beta, times, normalized=False)
-    line = lambda values: tuple(np.asarray(values).tolist())  # noqa: E731
-    figure = Figure(
+def _figure(config: Config, times: np.ndarray, found: np.ndarray, curve: np.ndarray, exact: np.ndarray) -> Figure:
+    wrong, _ = _equation(config, config.beta, times, normalized=False)
+    return Figure(
         "One equation for all angles",
         "depth t",
         "inner product γ",
         (
-            Series("tokens", x, line(found.mean(axis=1)), "points"),
-            Series("equation", x, line(equiangular(config.n, config.beta, times).cosines), "line"),
-            Series("control: unnormalised equation", x, line(wrong.cosines), "dashed"),
-            Series("closed form at β = 0", x, tuple(geshkovski23_equiangular(config.n, t) for t in x), "dashed"),
+            Series("tokens", times, found.mean(axis=1), "points", role="measured"),
+            Series("equation", times, curve, "line", role="theory"),
+            Series("control: unnormalised equation", times, wrong, "dashed", role="control"),
+            Series("closed form at β = 0", times, exact, "dashed", role="theory"),
         ),
         caption=f"{config.n} orthogonal tokens in dimension {config.n + 3}, β = {config.beta:g}.",
     )
-    return _outcome(config, softmax=True, figure=figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(config, softmax=False)
 
 
 claim = Claim(
@@ -79,9 +82,12 @@ claim = Claim(
     ),
     hypotheses=("Q = K = V = I", "d ≥ n, orthogonal start"),
     reference="geshkovski2023",
-    run=_run,
-    control=_control,
-    control_statement="The equation of unnormalised attention, γ' = (2/n) e^{βγ}(1−γ)((n−1)γ+1).",
+    measure=measure,
+    controls={
+        "unnormalised": "The equation of unnormalised attention, γ' = (2/n) e^{βγ}(1−γ)((n−1)γ+1).",
+        "tilted-start": f"One token starts tilted towards another by the angle {TILT:g}, and is not orthogonal to it.",
+        "n-plus-1": "A closed form that is off by one in n: γ(t) = (e^{2t}−1)/(e^{2t}+n).",
+    },
     quick=Config(),
     full=Config(n=13, time=8.0, frames=100),
 )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.clustering import Ensemble, PhaseDiagram, geshkovski23_phase_curve, phase_diagram
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 LOW = 2
 """The dimension of the control."""
@@ -28,7 +29,8 @@ class Config:
     frames: int = 80
 
 
-def _diagram(key: Any, config: Config, dim: int) -> PhaseDiagram:
+@once
+def _diagram(key: Key, config: Config, dim: int) -> PhaseDiagram:
     betas, times = np.linspace(0.1, config.most, config.values), np.linspace(0, config.time, config.frames + 1)
     return phase_diagram(key, betas, times, ensemble=Ensemble(n=config.n, dim=dim, batches=config.batches))
 
@@ -38,26 +40,26 @@ def _curve(found: PhaseDiagram) -> np.ndarray:
     return np.array([geshkovski23_phase_curve(n, beta, delta) for beta in found.betas])
 
 
-def _outcome(found: PhaseDiagram, figure: Figure | None = None) -> Outcome:
-    off = float(np.abs(found.boundary() / _curve(found) - 1).max())
-    return Outcome((Check("time at which half of the pairs are together, relative error", off, high=0.1),), figure)
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    found = _diagram(key, config, LOW if variant == "dimension-2" else config.high)
+    name, off = "time at which half of the pairs are together, relative error", found.boundary() / _curve(found) - 1
+    checks = (Check(name, np.abs(off).max(), high=0.1, rejected_by="dimension-2"),)
+    return Outcome(checks, _figure(key, config) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
+def _figure(key: Key, config: Config) -> Figure:
     series: list[Series] = []
-    high = _diagram(key, config, config.high)
     for dim in (LOW, config.between, config.high):
-        found = high if dim == config.high else _diagram(key, config, dim)
+        found, role = _diagram(key, config, dim), "control" if dim == LOW else "measured"
         # what has not happened by the last time is drawn there
-        times = [np.minimum(found.boundary(level), config.time) for level in (0.1, 0.5, 0.9)]
-        low, half, most = (tuple(t.tolist()) for t in times)
-        betas = tuple(found.betas.tolist())
+        low, half, most = (np.minimum(found.boundary(level), config.time) for level in (0.1, 0.5, 0.9))
         series += [
-            Series(f"half of the pairs, d = {dim}", betas, half, "line"),
-            Series(f"10 % to 90 %, d = {dim}", betas, low, "band", most),
+            Series(f"half of the pairs, d = {dim}", found.betas, half, "line", role=role),
+            Series(f"10 % to 90 %, d = {dim}", found.betas, low, "band", most, role=role),
         ]
-    series.append(Series("equation, d = ∞", tuple(high.betas.tolist()), tuple(_curve(high).tolist()), "dashed"))
-    figure = Figure(
+    high = _diagram(key, config, config.high)
+    series.append(Series("equation, d = ∞", high.betas, _curve(high), "dashed", role="theory"))
+    return Figure(
         "Phase diagram: when tokens are together",
         "inverse temperature β",
         "depth t",
@@ -67,11 +69,6 @@ def _run(key: Any, config: Config) -> Outcome:
             f"times are cut at {config.time:g}."
         ),
     )
-    return _outcome(high, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_diagram(key, config, LOW))
 
 
 claim = Claim(
@@ -83,9 +80,10 @@ claim = Claim(
     ),
     hypotheses=("Q = K = V = I with the softmax", "n and β fixed, d → ∞"),
     reference="geshkovski2023",
-    run=_run,
-    control=_control,
-    control_statement="The same in dimension 2, where pairs meet early or very late.",
+    measure=measure,
+    controls={
+        "dimension-2": "The same in dimension 2, where pairs meet early or very late.",
+    },
     quick=Config(),
     full=Config(n=32, batches=128, values=20, most=6.5, time=30.0, frames=240),
 )

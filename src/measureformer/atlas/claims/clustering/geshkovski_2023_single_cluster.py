@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
-from measureformer.clustering import cluster_counts, sphere_flow
+from measureformer.clustering import SphereFlow, cluster_counts, sphere_energy, sphere_flow
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 DIM = 3
 
@@ -24,50 +24,54 @@ class Config:
     frames: int = 14
 
 
-def _paths(key: Any, config: Config, *, repel: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Times, numbers of clusters (r, t) at distance 0.1, and how the energies changed from time to time."""
+@once
+def _paths(key: Key, config: Config, *, repel: bool) -> tuple[np.ndarray, list[SphereFlow]]:
+    """Times, and a flow for each trial."""
     rng = generator(key)
     times = np.append(0, np.geomspace(0.1, config.time, config.frames))
-    counts: list[np.ndarray] = []
-    rises: list[np.ndarray] = []
+    flows: list[SphereFlow] = []
     for trial in range(config.trials):
         X = rng.normal(size=(config.n, DIM))
         X /= np.linalg.norm(X, axis=1, keepdims=True)
         beta = -6.0 if repel else (0.5, 1.0, 2.0)[trial % 3]
-        flow = sphere_flow(X, beta, times, rtol=1e-6)
-        counts.append(cluster_counts(flow.points, 0.1)[:, 0])
-        rises.append(np.diff(flow.energy()))
-    return times, np.stack(counts), np.stack(rises)
+        flows.append(sphere_flow(X, beta, times, rtol=1e-6))
+    return times, flows
 
 
-def _outcome(counts: np.ndarray, rises: np.ndarray, figure: Figure | None = None) -> Outcome:
+def _counts(flows: list[SphereFlow]) -> np.ndarray:
+    """Numbers of clusters (r, t) at distance 0.1."""
+    return np.stack([cluster_counts(flow.points, 0.1)[:, 0] for flow in flows])
+
+
+def _energy(flow: SphereFlow, variant: str) -> np.ndarray:
+    if variant != "sign-in-the-exponent":
+        return flow.energy()
+    return np.array([-sphere_energy(points, -flow.beta) for points in np.asarray(flow.points)])
+
+
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    times, flows = _paths(key, config, repel=variant == "repel")
+    counts, rises = _counts(flows), np.stack([np.diff(_energy(flow, variant)) for flow in flows])
     checks = (
-        Check("largest number of clusters in the end", float(counts[:, -1].max()), high=1.0),
-        Check("largest fall of the energy", float(-rises.min()), high=1e-6),
+        Check("largest number of clusters in the end", counts[:, -1].max(), high=1.0, rejected_by="repel"),
+        Check("largest fall of the energy", -rises.min(), high=1e-6, rejected_by="sign-in-the-exponent"),
     )
-    return Outcome(checks, figure)
+    return Outcome(checks, _figure(key, config, times, counts) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    times, counts, rises = _paths(key, config, repel=False)
-    wrong = _paths(key, config, repel=True)[1]
-    x = tuple(times[1:].tolist())
-    figure = Figure(
+def _figure(key: Key, config: Config, times: np.ndarray, counts: np.ndarray) -> Figure:
+    wrong = _counts(_paths(key, config, repel=True)[1])
+    return Figure(
         "Tokens on the sphere become one",
         "depth t",
         "clusters at distance 0.1, average",
         (
-            Series("β > 0", x, tuple(counts[:, 1:].mean(axis=0).tolist()), "line"),
-            Series("control: β = −6", x, tuple(wrong[:, 1:].mean(axis=0).tolist()), "dashed"),
+            Series("β > 0", times[1:], counts[:, 1:].mean(axis=0), "line", role="measured"),
+            Series("control: β = −6", times[1:], wrong[:, 1:].mean(axis=0), "dashed", role="control"),
         ),
         xscale="log",
         caption=f"{config.trials} random starts of {config.n} tokens in dimension {DIM}, β in 0.5, 1, 2.",
     )
-    return _outcome(counts, rises, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(*_paths(key, config, repel=True)[1:])
 
 
 claim = Claim(
@@ -79,9 +83,11 @@ claim = Claim(
     ),
     hypotheses=("Q = K = V = I, the softmax with β ≥ 0", "d ≥ 3", "the start lies outside a set of measure zero"),
     reference="geshkovski2023",
-    run=_run,
-    control=_control,
-    control_statement="β < 0: the flow still climbs E_β, but tokens look away from each other.",
+    measure=measure,
+    controls={
+        "repel": "β < 0: the flow still climbs E_β, but tokens look away from each other.",
+        "sign-in-the-exponent": "An energy with the wrong sign in its exponent: Σ_ij e^{−β⟨x_i,x_j⟩}/(2βn²).",
+    },
     quick=Config(),
     full=Config(n=64, trials=30, time=3000.0),
 )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
-from measureformer.clustering import cluster_counts, equiangular, sphere_flow
+from measureformer.clustering import SphereFlow, cluster_counts, equiangular, sphere_flow
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 DIM = 3
 APART = 0.1
+STEP = 1e-4
+"""Of the difference quotient of the energy."""
 
 
 @dataclass(frozen=True)
@@ -26,58 +28,63 @@ class Config:
     frames: int = 12
 
 
-def _drift(X: np.ndarray, beta: float) -> np.ndarray:
-    """Σ_j e^{β⟨x_i,x_j⟩} x_j / n, projected, as it is written down."""
-    mean = np.exp(beta * X @ X.T) @ X / len(X)
+def _drift(X: np.ndarray, beta: float, *, softmax: bool) -> np.ndarray:
+    """Σ_j e^{β⟨x_i,x_j⟩} x_j / n, projected, as it is written down; with `softmax`, over the normaliser and not n."""
+    weights = np.exp(beta * X @ X.T)
+    mean = weights @ X / (weights.sum(axis=1, keepdims=True) if softmax else len(X))
     return mean - np.sum(mean * X, axis=1, keepdims=True) * X
 
 
-def _paths(key: Any, config: Config, *, repel: bool) -> tuple[np.ndarray, np.ndarray, list[float]]:
-    """Times, numbers of clusters (r, t), and how far dE/dt is from the mean of |x'|², relative to it."""
-    rng, counts, gaps = generator(key), list[np.ndarray](), list[float]()
-    h = 1e-4
-    times = np.concatenate([[0, 0.1 - h, 0.1, 0.1 + h], np.geomspace(0.2, config.time, config.frames)])
+@once
+def _flows(key: Key, config: Config, *, repel: bool) -> list[SphereFlow]:
+    rng, flows = generator(key), list[SphereFlow]()
+    times = np.concatenate([[0, 0.1 - STEP, 0.1, 0.1 + STEP], np.geomspace(0.2, config.time, config.frames)])
     for trial in range(config.trials):
         X = rng.normal(size=(config.n, DIM))
         X /= np.linalg.norm(X, axis=1, keepdims=True)
         beta = -6.0 if repel else (0.5, 1.0, 2.0)[trial % 3]
-        flow = sphere_flow(X, beta, times, normalized=False, rtol=1e-9)
-        counts.append(cluster_counts(flow.points, APART)[:, 0])
-        E, speed = flow.energy(), np.sum(_drift(np.asarray(flow.points[2]), beta) ** 2) / config.n
-        gaps.append(abs((E[3] - E[1]) / (2 * h) / speed - 1))
-    return times, np.stack(counts), gaps
+        flows.append(sphere_flow(X, beta, times, normalized=False, rtol=1e-9))
+    return flows
 
 
-def _outcome(counts: np.ndarray, gaps: list[float], *, softmax: bool, figure: Figure | None = None) -> Outcome:
+def _counts(flows: list[SphereFlow]) -> np.ndarray:
+    """Numbers of clusters (r, t)."""
+    return np.stack([cluster_counts(flow.points, APART)[:, 0] for flow in flows])
+
+
+def _gap(flow: SphereFlow, *, softmax: bool) -> float:
+    """How far dE/dt is from the mean of |x'|² at t = 0.1, relative to it."""
+    E, drift = flow.energy(), _drift(np.asarray(flow.points[2]), flow.beta, softmax=softmax)
+    return abs((E[3] - E[1]) / (2 * STEP) / (np.sum(drift**2) / len(drift)) - 1)
+
+
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    softmax, flows = variant == "softmax", _flows(key, config, repel=variant == "repel")
+    counts, gap = _counts(flows), max(_gap(flow, softmax=softmax) for flow in flows)
     tail = np.asarray(equiangular(5, 1.0, [0, 10, 20], normalized=softmax).log_gaps)
+    rate = (tail[2] - tail[1]) / (-20 * math.e)
     checks = (
-        Check("largest number of clusters in the end", float(counts[:, -1].max()), high=1.0),
-        Check("relative error of dE/dt = Σ|x'|²/n", max(gaps), high=1e-5),
-        Check("rate of log(1 − γ) in the end, over −2e^β", float(tail[2] - tail[1]) / (-20 * math.e), 0.999, 1.001),
+        Check("largest number of clusters in the end", counts[:, -1].max(), high=1.0, rejected_by="repel"),
+        Check("relative error of dE/dt = Σ|x'|²/n", gap, high=1e-5, rejected_by="softmax"),
+        Check("rate of log(1 − γ) in the end, over −2e^β", rate, 0.999, 1.001, rejected_by="softmax"),
     )
-    return Outcome(checks, figure)
+    return Outcome(checks, _figure(key, config, counts) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    times, counts, gaps = _paths(key, config, repel=False)
-    wrong = _paths(key, config, repel=True)[1]
-    x = tuple(times[4:].tolist())
-    figure = Figure(
+def _figure(key: Key, config: Config, counts: np.ndarray) -> Figure:
+    repelled = _flows(key, config, repel=True)
+    times, wrong = repelled[0].times, _counts(repelled)
+    return Figure(
         "One cluster without the normaliser",
         "depth t",
         f"clusters at distance {APART:g}, average",
         (
-            Series("β > 0", x, tuple(counts[:, 4:].mean(axis=0).tolist()), "line"),
-            Series("control: β = −6", x, tuple(wrong[:, 4:].mean(axis=0).tolist()), "dashed"),
+            Series("β > 0", times[4:], counts[:, 4:].mean(axis=0), "line", role="measured"),
+            Series("control: β = −6", times[4:], wrong[:, 4:].mean(axis=0), "dashed", role="control"),
         ),
         xscale="log",
         caption=f"{config.trials} random starts of {config.n} tokens in dimension {DIM}, β in 0.5, 1, 2.",
     )
-    return _outcome(counts, gaps, softmax=False, figure=figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(*_paths(key, config, repel=True)[1:], softmax=True)
 
 
 claim = Claim(
@@ -89,9 +96,11 @@ claim = Claim(
     ),
     hypotheses=("Q = K = V = I, no normaliser", "d ≥ 3", "the start lies outside a set of measure zero"),
     reference="geshkovski2023",
-    run=_run,
-    control=_control,
-    control_statement="β = −6, where tokens look away from each other, and the rate e^{−2t} of the softmax.",
+    measure=measure,
+    controls={
+        "repel": "β = −6, where tokens look away from each other.",
+        "softmax": "The normaliser of the softmax in the velocities x' and in the equation, whose rate is e^{−2t}.",
+    },
     quick=Config(),
     full=Config(n=48, trials=60, time=400.0),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from measureformer.atlas.result import Check, Outcome
 from measureformer.clustering import clusters, rescaled_flow
 from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention
+from measureformer.numerics.types import Key
 
 DIM = 2
 NEAR = 1e-2
@@ -28,7 +28,7 @@ class Config:
     two keys makes the equation stiff like e^{2t}: at 14, explicit steps get too small."""
 
 
-def _coordinates(key: Any, config: Config, *, sign: float) -> list[np.ndarray]:
+def _coordinates(key: Key, config: Config, *, sign: float) -> list[np.ndarray]:
     """First coordinates (t, n) of rescaled tokens for random V with eigenvalues λ₁ = 1 > |λ₂|, in any basis."""
     rng, paths = generator(key), list[np.ndarray]()
     for _ in range(config.trials):
@@ -44,39 +44,34 @@ def _coordinates(key: Any, config: Config, *, sign: float) -> list[np.ndarray]:
     return paths
 
 
-def _outcome(paths: list[np.ndarray], figure: Figure | None = None) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    paths = _coordinates(key, config, sign=-1.0 if variant == "k-minus-q" else 1.0)
     counts, extents = [0], [np.inf]
     for path in paths:
         extent = float(np.ptp(path[-1]))
         extents.append(extent / float(np.ptp(path[0])))
         counts.append(clusters(path[-1][:, None], NEAR * max(extent, 1e-300)).count)
+    # one point would be one hyperplane, and say nothing
+    extent_name = "least extent of the limit over that of the start"
     checks = (
-        Check("largest number of hyperplanes", float(max(counts)), high=3.0),
-        # one point would be one hyperplane, and say nothing
-        Check("least extent of the limit over that of the start", min(extents), low=10 * NEAR),
+        Check("largest number of hyperplanes", max(counts), high=3.0, rejected_by="k-minus-q"),
+        Check(extent_name, min(extents), low=10 * NEAR, rejected_by="k-minus-q"),
     )
-    return Outcome(checks, figure)
+    return Outcome(checks, _figure(config, paths[0]) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    paths = _coordinates(key, config, sign=1.0)
-    x = tuple(float(i) for i in range(config.n))
-    order = np.argsort(paths[0][0])
-    figure = Figure(
+def _figure(config: Config, path: np.ndarray) -> Figure:
+    x, order = np.arange(config.n), np.argsort(path[0])
+    return Figure(
         "Tokens settle on parallel hyperplanes",
         "token, ordered by its start",
         "coordinate φ₁*(z)",
-        tuple(
-            Series(label, x, tuple(paths[0][i][order].tolist()), "points")
-            for i, label in ((0, "start"), (len(paths[0]) - 1, "end"))
+        (
+            Series("start", x, path[0][order], "points", role="measure"),
+            Series("end", x, path[-1][order], "points", role="measured"),
         ),
         caption=f"{config.n} tokens in dimension {DIM}, Q = K = I, V with one dominant eigenvalue; z = e^{{−tV}}x.",
     )
-    return _outcome(paths, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_coordinates(key, config, sign=-1.0))
 
 
 claim = Claim(
@@ -88,9 +83,10 @@ claim = Claim(
     ),
     hypotheses=("one softmax head", "λ₁ simple, positive, of strictly largest modulus", "⟨Qφ₁, Kφ₁⟩ > 0"),
     reference="geshkovski2023b",
-    run=_run,
-    control=_control,
-    control_statement="K = −Q, so that ⟨Qφ₁, Kφ₁⟩ < 0.",
+    measure=measure,
+    controls={
+        "k-minus-q": "K = −Q, so that ⟨Qφ₁, Kφ₁⟩ < 0.",
+    },
     quick=Config(),
     full=Config(n=60, trials=40),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from measureformer.atlas.result import Check, Outcome
 from measureformer.clustering import polytope_vertices, rescaled_flow
 from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention
+from measureformer.numerics.types import Key
 
 SPECIAL = 1e-3
 WIDE = 0.1
@@ -29,60 +29,52 @@ class Config:
     time: float = 15.0
 
 
-def _paths(key: Any, config: Config, *, sign: float) -> list[np.ndarray]:
-    """Rescaled tokens (t, n, 2) for Q = I, K = ±I, V = I."""
+def _paths(key: Key, config: Config, variant: str) -> list[np.ndarray]:
+    """Rescaled tokens (t, n, 2) for Q = I, K = ±I, and V = I or I plus a rotation by 90°."""
     rng, eye = generator(key), np.eye(2)
-    times = [0.0, 1.0, 3.0, 6.0, config.time]
-    return [
-        np.asarray(
-            rescaled_flow(Attention.head(eye, sign * eye, eye), rng.uniform(-1, 1, size=(config.n, 2)), times).points
-        )
-        for _ in range(config.trials)
-    ]
+    K = -eye if variant == "negative-a" else eye
+    V = np.array([[1.0, -1.0], [1.0, 1.0]]) if variant == "turned-value" else eye
+    G, times = Attention.head(eye, K, V), [0.0, 1.0, 3.0, 6.0, config.time]
+    starts = (rng.uniform(-1, 1, size=(config.n, 2)) for _ in range(config.trials))
+    return [np.asarray(rescaled_flow(G, X, times).points) for X in starts]
 
 
-def _outcome(paths: list[np.ndarray], figure: Figure | None = None) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    paths = _paths(key, config, variant)
     angles = np.linspace(0, 2 * np.pi, 180)
     directions = np.stack([np.cos(angles), np.sin(angles)])
-    growth = max(float(np.diff((path @ directions).max(axis=1), axis=0).max()) for path in paths)
+    growth = max(np.diff((path @ directions).max(axis=1), axis=0).max() for path in paths)
     special, wide = [0.0], list[bool]()
     for path in paths:
-        z = path[-1]
+        z = path[1] if variant == "early" else path[-1]
         vertices = z[polytope_vertices(z)]
-        special.append(float(np.abs(np.sum(z * z, axis=1) - (z @ vertices.T).max(axis=1)).max()))
-        wide.append(float(np.ptp(z, axis=0).max()) > WIDE)
+        special.append(np.abs(np.sum(z * z, axis=1) - (z @ vertices.T).max(axis=1)).max())
+        wide.append(np.ptp(z, axis=0).max() > WIDE)
+    share = f"share of the limits that are wider than {WIDE:g}"
     checks = (
-        Check("growth of the hull in 180 directions", growth, high=1e-6),
-        Check("distance from |z|² = max ⟨z, v⟩", max(special), high=SPECIAL),
-        Check(f"share of the limits that are wider than {WIDE:g}", float(np.mean(wide)), low=0.5),
+        Check("growth of the hull in 180 directions", growth, high=1e-6, rejected_by="turned-value"),
+        Check("distance from |z|² = max ⟨z, v⟩", max(special), high=SPECIAL, rejected_by="early"),
+        Check(share, np.mean(wide), low=0.5, rejected_by="negative-a"),
     )
-    return Outcome(checks, figure)
+    return Outcome(checks, _figure(config, paths[0][0], paths[0][-1]) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    paths = _paths(key, config, sign=1.0)
-    start, end = paths[0][0], paths[0][-1]
+def _figure(config: Config, start: np.ndarray, end: np.ndarray) -> Figure:
     vertices = end[polytope_vertices(end)]
     order = np.argsort(np.arctan2(*(vertices - vertices.mean(axis=0)).T[::-1]))
     ring = vertices[np.append(order, order[0])]
-    column = lambda points: tuple(tuple(axis.tolist()) for axis in points.T)  # noqa: E731
-    figure = Figure(
+    return Figure(
         "Rescaled tokens and the polytope of the limit",
         "first coordinate of z",
         "second coordinate of z",
         (
-            Series("start", *column(start), style="points"),
-            Series(f"t = {config.time:g}", *column(end), style="points"),
-            Series("hull of the limit", *column(ring), style="line"),
+            Series("start", *start.T, style="points", role="measure"),
+            Series(f"t = {config.time:g}", *end.T, style="points", role="measured"),
+            Series("hull of the limit", *ring.T, style="line", role="measured"),
         ),
         equal=True,
         caption=f"{config.n} tokens, uniform in a square, Q = K = V = I; z = e^{{−t}}x.",
     )
-    return _outcome(paths, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_paths(key, config, sign=-1.0))
 
 
 claim = Claim(
@@ -94,9 +86,12 @@ claim = Claim(
     ),
     hypotheses=("V = I, one softmax head", "A symmetric positive definite; here A = I"),
     reference="geshkovski2023b",
-    run=_run,
-    control=_control,
-    control_statement="A = −I, where tokens are drawn to the far side of the hull.",
+    measure=measure,
+    controls={
+        "turned-value": "V = I plus a rotation by 90°, so that tokens move past the hull and not into it.",
+        "early": "At t = 1 in place of the limit.",
+        "negative-a": "A = −I, where tokens are drawn to the far side of the hull.",
+    },
     quick=Config(),
     full=Config(n=60, trials=20),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.result import Check, Outcome
 from measureformer.clustering import merge_times, sphere_flow
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 MERGED = 0.2
 """Distance at which two tokens count as one."""
@@ -71,44 +71,39 @@ def _alone(angle: float, beta: float) -> float:
     return float(quad(rate, 2 * math.asin(0.5 * MERGED), angle, epsabs=0, epsrel=1e-11)[0])
 
 
-def _outcome(config: Config, betas: np.ndarray, times: np.ndarray, figure: Figure | None = None) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    betas, times = _times(config, normalized=variant != "unnormalised")
     # By Laplace's method T = e^{β(1−c)}/(2β(1−c²)) · (1 + 2c/((1−c²)β) + …) + ½ log(tan(a/2)/tan(b/2)), with c the
     # cosine at the start and a, b the angles at start and end. The terms behind the first lower the slope of log(βT)
     # by some per cent at these β, and the integral has them all; the third token adds e^{−βc} relative to it.
     alone = np.array([_alone(config.angle, beta) for beta in betas])
-    slope, expected = (float(np.polyfit(betas, np.log(betas * T), 1)[0]) for T in (times, alone))
-    exponent = 1 - math.cos(config.angle)
+    slope, expected = (np.polyfit(betas, np.log(betas * T), 1)[0] for T in (times, alone))
+    exponent, wrong = 1 - math.cos(config.angle), "unnormalised"
+    gap, off = (slope - expected) / exponent, np.abs(times / alone - 1).max()
     checks = (
-        Check("slope of log(βT) over 1 − cos of the closest pair", slope / exponent, 0.93, 1.07),
-        Check("the same slope, minus that of two tokens alone", (slope - expected) / exponent, -1e-4, 1e-4),
-        Check("time over that of two tokens alone, minus 1", float(np.abs(times / alone - 1).max()), high=2e-4),
+        Check("slope of log(βT) over 1 − cos of the closest pair", slope / exponent, 0.93, 1.07, rejected_by=wrong),
+        Check("the same slope, minus that of two tokens alone", gap, -1e-4, 1e-4, rejected_by=wrong),
+        Check("time over that of two tokens alone, minus 1", off, high=2e-4, rejected_by=wrong),
     )
-    return Outcome(checks, figure)
+    return Outcome(checks, _figure(config, betas, times, alone) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    betas, times = _times(config, normalized=True)
+def _figure(config: Config, betas: np.ndarray, times: np.ndarray, alone: np.ndarray) -> Figure:
     law = np.exp((1 - math.cos(config.angle)) * betas) / (2 * betas * math.sin(config.angle) ** 2)
-    x = tuple(betas.tolist())
-    figure = Figure(
+    return Figure(
         "How long separated tokens wait",
         "inverse temperature β",
         "time T of the first merge",
         (
-            Series("measured", x, tuple(times.tolist()), "points"),
-            Series("two tokens alone", x, tuple(_alone(config.angle, beta) for beta in betas), "dashed"),
-            Series("e^{β(1 − cos)}/(2β sin²), the leading term", x, tuple(law.tolist()), "dashed"),
+            Series("measured", betas, times, "points", role="measured"),
+            Series("two tokens alone", betas, alone, "dashed", role="theory"),
+            Series("e^{β(1 − cos)}/(2β sin²), the leading term", betas, law, "dashed", role="theory"),
         ),
         yscale="log",
         caption=(
             f"Three tokens on the sphere, the closest two at the angle {config.angle:g}; merged at distance {MERGED:g}."
         ),
     )
-    return _outcome(config, betas, times, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(config, *_times(config, normalized=False))
 
 
 claim = Claim(
@@ -120,9 +115,10 @@ claim = Claim(
     ),
     hypotheses=("Q = K = V = I with the softmax", "one pair is closer than all others"),
     reference="rigollet2025",
-    run=_run,
-    control=_control,
-    control_statement="Attention without the normaliser, where the time falls like e^{−β⟨x_i, x_j⟩}.",
+    measure=measure,
+    controls={
+        "unnormalised": "Attention without the normaliser, where the time falls like e^{−β⟨x_i, x_j⟩}.",
+    },
     quick=Config(),
     full=Config(least=16.0, most=34.0, values=10),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,6 +13,7 @@ from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.implicit_bias import Problem, descend_all, generate, misalignment
+from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -27,26 +27,29 @@ class Config:
     """1 − cos of the start and W_mm, about."""
 
 
-def _choices(key: Any, config: Config, *, local: bool) -> tuple[list[tuple[Problem, np.ndarray]], float]:
-    """Choices other than the optimal tokens, and the share of descents that end at a locally optimal choice.
+def _choices(key: Key, config: Config, *, random: bool) -> tuple[list[tuple[Problem, np.ndarray]], float]:
+    """Choices other than the optimal tokens, and the share of all choices that are locally optimal.
 
     Those at which descent from a random start ends, and which are locally optimal; or random ones that are not.
     """
     first, second = jax.random.split(key)
-    rng = generator(second)
     problems = generate("random", first, count=config.problems)
-    runs = descend_all(problems, "ngd", config.steps, second)
-    ends = [(run.problem, run.selected[-1]) for run in runs]
-    good = [problem.is_locally_optimal(a) for problem, a in ends]
-    found = [(p, a) for (p, a), fine in zip(ends, good, strict=True) if fine and (a != p.optimal()).any()]
-    if not local:
-        guesses = [(p, rng.integers(p.X.shape[1], size=p.X.shape[0])) for p in problems]
-        found = [(p, a) for p, a in guesses if p.svm(a).feasible and not p.is_locally_optimal(a)]
+    if random:
+        rng = generator(second)
+        ends = [(p, rng.integers(p.X.shape[1], size=p.X.shape[0])) for p in problems]
+    else:
+        ends = [(run.problem, run.selected[-1]) for run in descend_all(problems, "ngd", config.steps, second)]
+    good = [p.is_locally_optimal(a) for p, a in ends]
+    found = [
+        (p, a)
+        for (p, a), fine in zip(ends, good, strict=True)
+        if (p.svm(a).feasible and not fine if random else fine and (a != p.optimal()).any())
+    ]
     return list(itertools.islice(itertools.cycle(found), config.starts)), float(np.mean(good))
 
 
-def _outcome(key: Any, config: Config, *, local: bool) -> Outcome:
-    chosen, share = _choices(key, config, local=local)
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    chosen, share = _choices(key, config, random=variant == "random-choices")
     rng = generator(key)
     limits = [problem.svm(a) for problem, a in chosen]
     starts = []
@@ -55,29 +58,39 @@ def _outcome(key: Any, config: Config, *, local: bool) -> Outcome:
         size = np.sqrt(2 * config.turned) * np.linalg.norm(svm.W) / np.linalg.norm(noise)
         starts.append(config.margin * (svm.W + size * noise))
     runs = descend_all([problem for problem, _ in chosen], "ngd", config.steps, starts=starts)
-    stays = np.array([(run.selected[-1] == a).all() for run, (_, a) in zip(runs, chosen, strict=True)])
+    stays = [(run.selected[-1] == a).all() for run, (_, a) in zip(runs, chosen, strict=True)]
     away = [misalignment(run.W[-1], svm.W) for run, svm in zip(runs, limits, strict=True)]
+    rejected_by = "random-choices"
     checks = (
-        Check("share of descents from random starts that end at a locally optimal choice", share, low=0.75),
-        Check("share of the starts in a cone that stay with its tokens", float(stays.mean()), low=0.9),
-        Check("1 − cos of W and the SVM of the cone at the end, median", float(np.median(away)), high=0.02),
+        Check(
+            "share of descents from random starts that end at a locally optimal choice",
+            share,
+            low=0.75,
+            rejected_by=rejected_by,
+        ),
+        Check(
+            "share of the starts in a cone that stay with its tokens", np.mean(stays), low=0.9, rejected_by=rejected_by
+        ),
+        Check(
+            "1 − cos of W and the SVM of the cone at the end, median",
+            np.median(away),
+            high=0.02,
+            rejected_by=rejected_by,
+        ),
     )
-    if not local:
-        return Outcome(checks)
-    curves = [
-        Series(f"cone {i + 1}", tuple(map(float, run.steps + 1)), tuple(misalignment(W, svm.W) for W in run.W))
-        for i, (run, svm) in enumerate(zip(runs[:5], limits[:5], strict=True))
-    ]
     figure = Figure(
         "Cones around locally optimal tokens",
         "step + 1",
         "1 − cos(W, W_mm of the cone)",
-        tuple(curves),
+        tuple(
+            Series(f"cone {i + 1}", run.steps + 1, [misalignment(W, svm.W) for W in run.W], role="measured")
+            for i, (run, svm) in enumerate(zip(runs[:5], limits[:5], strict=True))
+        ),
         xscale="log",
         yscale="log",
         caption="Starts near the SVM of tokens that are locally, not globally, optimal; normalised gradient descent.",
     )
-    return Outcome(checks, figure)
+    return Outcome(checks, figure if variant == "claim" else None)
 
 
 claim = Claim(
@@ -94,9 +107,8 @@ claim = Claim(
         "optimal choice after 1000 steps, and all after 4000",
     ),
     reference="tarzanagh2023",
-    run=lambda key, config: _outcome(key, config, local=True),
-    control=lambda key, config: _outcome(key, config, local=False),
-    control_statement="Choices that can be separated and are not locally optimal.",
+    measure=measure,
+    controls={"random-choices": "Choices at random that can be separated and are not locally optimal."},
     quick=Config(),
     full=Config(problems=100, starts=100, steps=3000),
 )

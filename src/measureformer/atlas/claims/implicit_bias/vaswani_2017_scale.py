@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Config:
     """Dimension of queries and keys; the least is 16, each four times the one before."""
 
 
-def _slopes(key: Any, config: Config, *, scaled: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _slopes(key: Key, config: Config, *, scaled: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Dimensions; the mean of 1 − Σ s², the trace of the derivative of the softmax; its standard error."""
     rng = generator(key)
     dims = 4 ** np.arange(2, round(np.log(config.largest) / np.log(4)) + 1)
@@ -37,41 +37,38 @@ def _slopes(key: Any, config: Config, *, scaled: bool) -> tuple[np.ndarray, np.n
     return dims, np.array(means), np.array(errors)
 
 
-def _outcome(dims: np.ndarray, means: np.ndarray, errors: np.ndarray, figure: Figure | None = None) -> Outcome:
-    slope = float(np.polyfit(np.log(dims[1:]), np.log(means[1:]), 1)[0])
-    relative = 5 * float(np.hypot(errors[0] / means[0], errors[-1] / means[-1]))
-    ratio = float(means[-1] / means[0])
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    dims, means, errors = _slopes(key, config, scaled=variant == "scaled")
+    slope = np.polyfit(np.log(dims[1:]), np.log(means[1:]), 1)[0]
+    relative = 5 * np.hypot(errors[0] / means[0], errors[-1] / means[-1])
+    ratio = means[-1] / means[0]
     checks = (
         Check(
             "size of the derivative at the largest over that at the least dimension",
             ratio,
             high=0.25,
             error=relative * ratio,
+            rejected_by="scaled",
         ),
-        Check("exponent of d_k, from 64 on", slope, low=-0.6, high=-0.4),
+        Check("exponent of d_k, from 64 on", slope, low=-0.6, high=-0.4, rejected_by="scaled"),
     )
-    return Outcome(checks, figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    dims, means, errors = _slopes(key, config, scaled=False)
+    if variant != "claim":
+        return Outcome(checks)
     _, other, _ = _slopes(key, config, scaled=True)
-    x = tuple(map(float, dims))
-    guide = tuple(map(float, means[-1] * np.sqrt(dims[-1] / dims)))
     figure = Figure(
         "The factor 1/√d_k",
         "dimension of queries and keys, d_k",
         "mean of 1 − Σ s²",
         (
-            Series("without the factor", x, tuple(means.tolist()), "points"),
-            Series("with the factor", x, tuple(other.tolist()), "points"),
-            Series("d_k^(−1/2)", x, guide, "dashed"),
+            Series("without the factor", dims, means, "points", role="measured"),
+            Series("with the factor", dims, other, "points", role="control"),
+            Series("d_k^(−1/2)", dims, means[-1] * np.sqrt(dims[-1] / dims), "dashed", role="theory"),
         ),
         xscale="log",
         yscale="log",
         caption=f"Standard normal queries and keys, {config.tokens} tokens. 1 − Σ s² is the trace of ∂s/∂logits.",
     )
-    return _outcome(dims, means, errors, figure)
+    return Outcome(checks, figure)
 
 
 claim = Claim(
@@ -84,9 +81,8 @@ claim = Claim(
     ),
     hypotheses=("independent standard normal entries, as at the start of training", "one softmax over 16 tokens"),
     reference="vaswani2017",
-    run=_run,
-    control=lambda key, config: _outcome(*_slopes(key, config, scaled=True)),
-    control_statement="Logits are divided by √d_k.",
+    measure=measure,
+    controls={"scaled": "Logits are divided by √d_k."},
     quick=Config(),
     full=Config(draws=20_000, largest=16_384),
 )

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from operator import matmul
-from typing import Any
 
 import numpy as np
+from jaxtyping import Array
 
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator, once
@@ -21,6 +21,7 @@ from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention, Residual
 from measureformer.mean_field import MeanField, mean_field
 from measureformer.measures import Discrete, Gaussian
+from measureformer.numerics.types import Key
 from measureformer.transport import wasserstein
 
 
@@ -37,65 +38,53 @@ class Config:
     """Half-way to the rate N^{-1/5} of the control."""
 
 
-def _sizes(config: Config) -> tuple[int, ...]:
-    return tuple(config.smallest * config.factor**i for i in range(config.sizes))
-
-
-def _point(key: Any, config: Config) -> MeanField:
+@once
+def _study(key: Key, config: Config, variant: str) -> MeanField:
+    law = Gaussian(np.zeros(config.dim), np.eye(config.dim))
+    sizes = tuple(config.smallest * config.factor**i for i in range(config.sizes))
+    if variant == "distance":
+        few = max(4, config.repetitions // 32)
+        return mean_field(_halves_apart, law, key, sizes=sizes, repetitions=few, exact=0.0)
     rng, d = generator(key), config.dim
     A, V, x = rng.normal(size=(d, d)), rng.normal(size=(d, d)), rng.normal(size=d)
     G = Attention.head(0.3 * A / np.linalg.norm(A, 2), np.eye(d), V / np.linalg.norm(V, 2))
-    layer = Residual(G, config.time / config.layers)
-    net = reduce(matmul, [layer] * config.layers)
-    law = Gaussian(np.zeros(d), np.eye(d))
-    return mean_field(lambda mu: net(mu, x), law, key, sizes=_sizes(config), repetitions=config.repetitions)
+    net = reduce(matmul, [Residual(G, config.time / config.layers)] * config.layers)
+    return mean_field(lambda mu: net(mu, x), law, key, sizes=sizes, repetitions=config.repetitions)
 
 
-@once
-def _distance(key: Any, config: Config) -> MeanField:
-    """Between two halves of the sample, at the start: the network would change the constant and not the rate."""
-
-    def apart(mu: Any) -> Any:
-        half = mu.n // 2
-        return wasserstein(Discrete.uniform(mu.points[:half]), Discrete.uniform(mu.points[half:]), 1)
-
-    law = Gaussian(np.zeros(config.dim), np.eye(config.dim))
-    return mean_field(apart, law, key, sizes=_sizes(config), repetitions=max(4, config.repetitions // 32), exact=0.0)
+def _halves_apart(mu: Discrete) -> Array:
+    """W_1 between two halves of a sample, at the start: the network would change the constant and not the rate."""
+    half = mu.n // 2
+    return wasserstein(Discrete.uniform(mu.points[:half]), Discrete.uniform(mu.points[half:]), 1)
 
 
-def _outcome(study: MeanField, config: Config, figure: Figure | None = None) -> Outcome:
-    half = (study.order_interval[1] - study.order_interval[0]) / 2
-    check = Check("order in N", study.order, -0.5 - config.allowed, -0.5 + config.allowed, error=half)
-    return Outcome((check,), figure)
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    study = _study(key, config, variant)
+    half = np.ptp(study.order_interval) / 2
+    low, high = -0.5 - config.allowed, -0.5 + config.allowed
+    check = Check("order in N", study.order, low, high, error=half, rejected_by="distance")
+    return Outcome((check,), _figure(key, config, study) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    study, slow = _point(key, config), _distance(key, config)
-    n = tuple(map(float, study.sizes))
-
-    def curve(values: Any) -> tuple[float, ...]:
-        return tuple(map(float, values))
-
-    decay = (np.array(study.sizes) / study.sizes[0]) ** -0.5
-    figure = Figure(
+def _figure(key: Key, config: Config, study: MeanField) -> Figure:
+    n, (low, high) = np.array(study.sizes), study.interval.T
+    decay = study.errors[0] * (n / n[0]) ** -0.5
+    return Figure(
         f"N tokens instead of their law, dimension {config.dim}",
         "number of tokens N",
         "root mean square error",
         (
-            Series("where a point is taken", n, curve(study.errors), "points"),
-            Series("95 % confidence", n, curve(study.interval[:, 0]), "band", curve(study.interval[:, 1])),
-            Series("N^{-1/2}", n, curve(study.errors[0] * decay), "dashed"),
-            Series("control: W_1 between two halves", n, curve(slow.errors), "points"),
+            Series("where a point is taken", n, study.errors, "points", role="measured"),
+            Series("95 % confidence", n, low, "band", high, role="measured"),
+            Series("N^{-1/2}", n, decay, "dashed", role="theory"),
+            Series(
+                "control: W_1 between two halves", n, _study(key, config, "distance").errors, "points", role="control"
+            ),
         ),
         xscale="log",
         yscale="log",
         caption=f"{config.repetitions} repetitions; {config.layers} residual layers of attention, exact reference.",
     )
-    return _outcome(study, config, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_distance(key, config), config)
 
 
 claim = Claim(
@@ -107,9 +96,8 @@ claim = Claim(
     ),
     hypotheses=("the tokens are independent", "softmax attention, so that Gaussians stay Gaussian"),
     reference="castin2025; vandervaart1998, Theorem 3.1",
-    run=_run,
-    control=_control,
-    control_statement="The distance W_1 of two samples instead, which is of order N^{-1/5}.",
+    measure=measure,
+    controls={"distance": "The distance W_1 of two samples instead, which is of order N^{-1/5}."},
     quick=Config(),
     full=Config(layers=4, factor=2, sizes=6, repetitions=512, allowed=0.05),
 )

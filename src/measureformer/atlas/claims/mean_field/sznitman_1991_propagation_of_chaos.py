@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from operator import matmul
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,6 +20,7 @@ from measureformer.maps import Attention, Residual
 from measureformer.mean_field import PairCovariance, pair_covariance
 from measureformer.measures import Discrete, Gaussian
 from measureformer.numerics.arrays import scalar
+from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -41,67 +41,56 @@ class _Shifted(eqx.Module):
     law: Gaussian
     shift: Array
 
-    def sample(self, key: Any, n: int) -> Discrete:
+    def sample(self, key: Key, n: int) -> Discrete:
         mu = self.law.sample(jax.random.fold_in(key, 0), n)
         return mu.with_points(mu.points + self.shift * jax.random.normal(jax.random.fold_in(key, 1), (1, 2)))
 
 
-def _sizes(config: Config) -> tuple[int, ...]:
-    return tuple(config.smallest * config.factor**i for i in range(config.sizes))
-
-
-def _psi(x: Any) -> Any:
+def _psi(x: Array) -> Array:
     return jnp.tanh(x[:, 0])
 
 
 @once
-def _study(key: Any, config: Config, shift: float) -> PairCovariance:
+def _study(key: Key, config: Config, variant: str) -> PairCovariance:
     law = Gaussian([0.3, 0.0], np.diag([0.5, 0.3]))
-    layer = Residual(Attention.head([[1.0, 0.3], [-0.2, 0.8]], np.eye(2), np.eye(2)), config.time / config.layers)
+    start = _Shifted(law, scalar(config.shift if variant == "common-shift" else 0.0, "shift"))
+    values = np.zeros((2, 2)) if variant == "no-interaction" else np.eye(2)
+    layer = Residual(Attention.head([[1.0, 0.3], [-0.2, 0.8]], np.eye(2), values), config.time / config.layers)
     net = reduce(matmul, [layer] * config.layers)
-    start = _Shifted(law, scalar(shift, "shift"))
-    return pair_covariance(net, _psi, start, key, sizes=_sizes(config), repetitions=config.repetitions)
+    sizes = tuple(config.smallest * config.factor**i for i in range(config.sizes))
+    return pair_covariance(net, _psi, start, key, sizes=sizes, repetitions=config.repetitions)
 
 
-def _outcome(study: PairCovariance, config: Config, figure: Figure | None = None) -> Outcome:
-    half = (study.order_interval[1] - study.order_interval[0]) / 2
-    least = float((study.covariances / study.standard_errors).min())
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    study = _study(key, config, variant)
+    half = np.ptp(study.order_interval) / 2
+    low, high = -1 - config.allowed, -1 + config.allowed
+    least = (study.covariances / study.standard_errors).min()
     checks = (
-        Check("order of the covariance in N", study.order, -1 - config.allowed, -1 + config.allowed, error=half),
+        Check("order of the covariance in N", study.order, low, high, error=half, rejected_by="common-shift"),
         # a covariance that cannot be told from zero has no order
-        Check("covariance over its standard error, least", least, low=5.0),
+        Check("covariance over its standard error, least", least, low=5.0, rejected_by="no-interaction"),
     )
-    return Outcome(checks, figure)
+    return Outcome(checks, _figure(key, config, study) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    study, shifted = _study(key, config, 0.0), _study(key, config, config.shift)
-    sizes = np.array(study.sizes)
-    n = tuple(map(float, sizes))
-
-    def curve(values: Any) -> tuple[float, ...]:
-        return tuple(map(float, values))
-
-    five = 5 * study.standard_errors
-    figure = Figure(
+def _figure(key: Key, config: Config, study: PairCovariance) -> Figure:
+    n, found, five = np.array(study.sizes), study.covariances, 5 * study.standard_errors
+    shifted = _study(key, config, "common-shift").covariances
+    return Figure(
         "Two tokens of N",
         "number of tokens N",
         "Cov(ψ(X_1), ψ(X_2)) after the network",
         (
-            Series("independent at the start", n, curve(study.covariances), "points"),
-            Series("± 5 standard errors", n, curve(study.covariances - five), "band", curve(study.covariances + five)),
-            Series("1/N", n, curve(study.covariances[0] * sizes[0] / sizes), "dashed"),
-            Series("control: a common shift", n, curve(shifted.covariances), "points"),
+            Series("independent at the start", n, found, "points", role="measured"),
+            Series("± 5 standard errors", n, found - five, "band", found + five, role="measured"),
+            Series("1/N", n, found[0] * n[0] / n, "dashed", role="theory"),
+            Series("control: a common shift", n, shifted, "points", role="control"),
         ),
         xscale="log",
         yscale="log",
         caption=f"{config.repetitions} repetitions; {config.layers} residual layers, ψ = tanh of a coordinate.",
     )
-    return _outcome(study, config, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_study(key, config, config.shift), config)
 
 
 claim = Claim(
@@ -113,9 +102,11 @@ claim = Claim(
     ),
     hypotheses=("the tokens are independent and alike at the start", "the layers are smooth in the measure"),
     reference="sznitman1991, Chapter I",
-    run=_run,
-    control=_control,
-    control_statement="All tokens are shifted by one random vector at the start: their covariance stays.",
+    measure=measure,
+    controls={
+        "common-shift": "All tokens are shifted by one random vector at the start: their covariance stays.",
+        "no-interaction": "Layers with values of zero, in which no token sees another: the covariance is zero.",
+    },
     quick=Config(),
     full=Config(layers=8, factor=2, sizes=5, repetitions=20_000, allowed=0.1),
 )

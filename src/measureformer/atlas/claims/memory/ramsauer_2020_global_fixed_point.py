@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.memory_patterns import floats
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.memory import Modern
+from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,8 @@ class Config:
     size: float = 3.0
 
 
-def _outcome(key: Any, config: Config, *, heat: float) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    heat = 40.0 if variant == "cold" else 0.5
     rng = generator(key)
     X = rng.normal(size=(config.patterns, config.dim))
     X -= X.mean(axis=0)
@@ -34,37 +34,28 @@ def _outcome(key: Any, config: Config, *, heat: float) -> Outcome:
     moves = found.trace.moves
     # a query that has come to rest has no rate
     rates = moves[1:6] / np.where(moves[:5] > 0, moves[:5], np.inf)
-    figure = Figure(
+    checks = (
+        Check("largest norm at the end", ends.max(), high=1e-11, rejected_by="cold"),
+        Check("largest ratio of consecutive moves", rates.max(), high=min(heat, 1.0), rejected_by="cold"),
+        Check("certified as single", found.certificate.single.mean(), low=1.0, rejected_by="cold"),
+    )
+    return Outcome(checks, _figure(config, heat, moves) if variant == "claim" else None)
+
+
+def _figure(config: Config, heat: float, moves: np.ndarray) -> Figure:
+    t = np.arange(len(moves))
+    return Figure(
         "One fixed point",
         "updates",
         "distance moved",
         (
-            Series("median of the queries", floats(np.arange(len(moves))), floats(np.median(moves, axis=1))),
-            Series("all", floats(np.arange(len(moves))), floats(moves.min(axis=1)), "band", floats(moves.max(axis=1))),
-            Series(
-                "(β m²)^t",
-                floats(np.arange(len(moves))),
-                floats(moves[0].max() * heat ** np.arange(len(moves))),
-                "dashed",
-            ),
+            Series("median of the queries", t, np.median(moves, axis=1), role="measured"),
+            Series("all", t, moves.min(axis=1), "band", moves.max(axis=1), role="measured"),
+            Series("(β m²)^t", t, moves[0].max() * heat**t, "dashed", role="theory"),
         ),
         yscale="log",
         caption=f"β m² = {heat:g}, centred patterns, {config.queries} queries of any size.",
     )
-    checks = (
-        Check("largest norm at the end", float(ends.max()), high=1e-11),
-        Check("largest ratio of consecutive moves", float(rates.max()), high=heat if heat < 1 else 1.0),
-        Check("certified as single", float(found.certificate.single.mean()), low=1.0),
-    )
-    return Outcome(checks, figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, heat=0.5)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, heat=40.0)
 
 
 claim = Claim(
@@ -76,9 +67,8 @@ claim = Claim(
     ),
     hypotheses=("β m² < 1",),
     reference="ramsauer2020, Appendix A",
-    run=_run,
-    control=_control,
-    control_statement="β m² = 40: the patterns attract.",
+    measure=measure,
+    controls={"cold": "β m² = 40: the patterns attract."},
     quick=Config(),
     full=Config(patterns=300, dim=16, queries=1000),
 )

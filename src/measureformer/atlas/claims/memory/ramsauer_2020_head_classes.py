@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.memory_patterns import floats
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention
 from measureformer.measures import Discrete, Gaussian
 from measureformer.memory import head_class
+from measureformer.numerics.types import Key
 
 STRENGTHS = np.linspace(0.1, 3.0, 12)
 
@@ -24,36 +23,39 @@ class Config:
     tokens: int = 20_000
 
 
-def _outcome(key: Any, config: Config, *, root: bool) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
     rng = generator(key)
     points = rng.normal(size=(config.tokens, 2)) @ np.array([[1.0, 0.3], [0.0, 0.6]])
-    mu, gaussian = Discrete.uniform(points), Gaussian([0.0, 0.0], np.array([[1.0, 0.3], [0.3, 0.45]]))
+    cov = np.array([[1.0, 0.3], [0.3, 0.45]])
+    mu, gaussian = Discrete.uniform(points), Gaussian([0.0, 0.0], cov)
     # queries along one direction with Ax of growing size
     G = Attention.head(np.eye(2), np.eye(2), np.eye(2))
     x = STRENGTHS[:, None] * np.array([[0.8, -0.6]])
-    exact = head_class(G, gaussian, x if root else x * np.linalg.norm(x, axis=1, keepdims=True)).shares[0]
+    s = np.sqrt(np.sum(x @ cov * x, axis=1, keepdims=True))
+    # the deviation of s x is s²
+    exact = head_class(G, gaussian, s * x if variant == "variance-for-deviation" else x).shares[0]
     measured = head_class(G, mu, x).shares[0]
     error = 5 * np.sqrt(0.25 / config.tokens) + 0.5 / np.sqrt(config.tokens) * np.exp(0.5 * STRENGTHS.max() ** 2 * 0.45)
-    gap = float(np.abs(measured - exact).max())
-    figure = Figure(
+    check = Check(
+        "largest difference to the closed form",
+        np.abs(measured - exact).max(),
+        high=min(error, 0.05),
+        rejected_by="variance-for-deviation",
+    )
+    return Outcome((check,), _figure(config, measured, exact) if variant == "claim" else None)
+
+
+def _figure(config: Config, measured: np.ndarray, exact: np.ndarray) -> Figure:
+    return Figure(
         "How much of a Gaussian context a query reads",
         "size of the query",
         "part of the mass with 90 % of the attention",
         (
-            Series(f"{config.tokens} tokens", floats(STRENGTHS), floats(measured), "points"),
-            Series("Φ(Φ⁻¹(0.9) − s)", floats(STRENGTHS), floats(exact), "dashed"),
+            Series(f"{config.tokens} tokens", STRENGTHS, measured, "points", role="measured"),
+            Series("Φ(Φ⁻¹(0.9) − s)", STRENGTHS, exact, "dashed", role="theory"),
         ),
         caption="Class I above 1/2, II above 1/8, III above 1/32, IV below.",
     )
-    return Outcome((Check("largest difference to the closed form", gap, high=float(min(error, 0.05))),), figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, root=True)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, root=False)
 
 
 claim = Claim(
@@ -65,9 +67,8 @@ claim = Claim(
     ),
     hypotheses=("softmax attention", "n large"),
     reference="ramsauer2020, Section 3",
-    run=_run,
-    control=_control,
-    control_statement="The variance s² in place of the standard deviation.",
+    measure=measure,
+    controls={"variance-for-deviation": "The variance s² in place of the standard deviation."},
     quick=Config(),
     full=Config(tokens=200_000),
 )

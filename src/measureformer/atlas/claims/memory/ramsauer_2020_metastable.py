@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.memory_patterns import floats, sphere
+from measureformer.atlas.helpers.memory_patterns import sphere
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.memory import Modern
+from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Config:
     width: float = 0.02
 
 
-def _patterns(key: Any, config: Config) -> tuple[np.ndarray, np.ndarray]:
+def _patterns(key: Key, config: Config) -> tuple[np.ndarray, np.ndarray]:
     rng = generator(key)
     centres = np.repeat(sphere(rng, config.clusters, config.dim, 4.0), config.members, axis=0)
     X = centres + config.width * rng.normal(size=centres.shape)
@@ -33,39 +33,37 @@ def _patterns(key: Any, config: Config) -> tuple[np.ndarray, np.ndarray]:
     return X, means
 
 
-def _outcome(key: Any, config: Config, *, beta: float) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
     X, means = _patterns(key, config)
-    betas = np.geomspace(0.1, 3e4, 12)
-    found = Modern.store(X, beta).fixed_points()
+    found = Modern.store(X, 3e4 if variant == "cold" else 1.0).fixed_points()
     ends = found.points[found.labels].reshape(config.clusters, config.members, -1)
     apart = np.linalg.norm(ends - means[:, None], axis=2).max()
-    counts = [len(Modern.store(X, float(b)).fixed_points().points) for b in betas]
-    figure = Figure(
+    n = config.clusters
+    checks = (
+        Check("fixed points that are metastable", found.metastable.sum(), n, n, rejected_by="cold"),
+        Check(
+            "largest distance of a fixed point from the average of its cluster", apart, high=0.02, rejected_by="cold"
+        ),
+    )
+    return Outcome(checks, _figure(config, X) if variant == "claim" else None)
+
+
+def _figure(config: Config, X: np.ndarray) -> Figure:
+    betas = np.geomspace(0.1, 3e4, 12)
+    counts = [len(Modern.store(X, beta).fixed_points().points) for beta in betas]
+    return Figure(
         "Fixed points of a memory of clusters",
         "inverse temperature β",
         "fixed points that patterns reach",
         (
-            Series("found", floats(betas), floats(np.array(counts)), "points"),
-            Series("clusters", (float(betas[0]), float(betas[-1])), (float(config.clusters),) * 2, "dashed"),
-            Series("patterns", (float(betas[0]), float(betas[-1])), (float(len(X)),) * 2, "dashed"),
+            Series("found", betas, counts, "points", role="measured"),
+            Series("clusters", betas[[0, -1]], (config.clusters,) * 2, "dashed", role="theory"),
+            Series("patterns", betas[[0, -1]], (len(X),) * 2, "dashed", role="theory"),
         ),
         xscale="log",
         yscale="log",
         caption=f"{config.clusters} clusters of {config.members} patterns at radius 4, {config.width:g} wide.",
     )
-    checks = (
-        Check("fixed points that are metastable", float(found.metastable.sum()), config.clusters, config.clusters),
-        Check("largest distance of a fixed point from the average of its cluster", float(apart), high=0.02),
-    )
-    return Outcome(checks, figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, beta=1.0)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, beta=3e4)
 
 
 claim = Claim(
@@ -77,9 +75,8 @@ claim = Claim(
     ),
     hypotheses=("β · (width of a cluster)² small", "β · (separation of the clusters) large"),
     reference="ramsauer2020, Appendix A",
-    run=_run,
-    control=_control,
-    control_statement="A temperature at which every pattern of a cluster is stored by itself.",
+    measure=measure,
+    controls={"cold": "A temperature at which every pattern of a cluster is stored by itself."},
     quick=Config(),
     full=Config(clusters=12, members=20, dim=32),
 )

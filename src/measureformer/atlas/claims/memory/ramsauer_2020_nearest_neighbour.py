@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.memory_patterns import floats, sphere
+from measureformer.atlas.helpers.memory_patterns import sphere
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.memory import Modern
+from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Config:
     betas: int = 8
 
 
-def _outcome(key: Any, config: Config, *, equal: bool) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
     rng = generator(key)
     X = sphere(rng, config.patterns, config.dim, 1.0)
-    if not equal:
+    if variant == "different-norms":
         X = X * rng.uniform(0.5, 2, (config.patterns, 1))
     queries = sphere(rng, config.queries, config.dim, 1.0)
     squares = np.sum(X**2, axis=1)[None] - 2 * queries @ X.T + 1
@@ -36,42 +36,38 @@ def _outcome(key: Any, config: Config, *, equal: bool) -> Outcome:
     # for equal norms, ⟨x, ξ⟩ falls by half the squared distance
     gap = 0.5 * (squares[rows, order[:, 1]] - squares[rows, order[:, 0]])
     betas = np.geomspace(10, 1e6, config.betas)
-    errors, ratios = [], []
-    for beta in betas:
-        apart = np.linalg.norm(np.asarray(Modern.store(X, float(beta)).update(queries)) - nearest, axis=1)
-        bound = 2 * np.abs(X).max() * config.dim**0.5 * (config.patterns - 1) * np.exp(-beta * gap)
-        errors.append(apart)
-        ratios.append((apart / (bound + 1e-13)).max())
-    found = np.array(errors)
-    figure = Figure(
+    errors = np.array([np.linalg.norm(Modern.store(X, beta).update(queries) - nearest, axis=1) for beta in betas])
+    bounds = 2 * np.abs(X).max() * config.dim**0.5 * (config.patterns - 1) * np.exp(-betas[:, None] * gap)
+    checks = (
+        Check(
+            "share of queries answered with the nearest pattern at the largest β",
+            np.mean(errors[-1] < 0.01),
+            low=0.97,
+            rejected_by="different-norms",
+        ),
+        Check(
+            "largest error over 2M(N−1)e^{−β gap}",
+            (errors / (bounds + 1e-13)).max(),
+            high=1.0,
+            rejected_by="different-norms",
+        ),
+    )
+    return Outcome(checks, _figure(config, betas, errors) if variant == "claim" else None)
+
+
+def _figure(config: Config, betas: np.ndarray, errors: np.ndarray) -> Figure:
+    return Figure(
         "Towards zero temperature",
         "inverse temperature β",
         "distance of the update from the nearest pattern",
         (
-            Series("median of the queries", floats(betas), floats(np.median(found, axis=1)), "points"),
-            Series("the worst query", floats(betas), floats(found.max(axis=1)), "points"),
+            Series("median of the queries", betas, np.median(errors, axis=1), "points", role="measured"),
+            Series("the worst query", betas, errors.max(axis=1), "points", role="measured"),
         ),
         xscale="log",
         yscale="log",
         caption=f"{config.patterns} patterns and {config.queries} queries on the unit sphere of R^{config.dim}.",
     )
-    checks = (
-        Check(
-            "share of queries answered with the nearest pattern at the largest β",
-            float((found[-1] < 0.01).mean()),
-            low=0.97,
-        ),
-        Check("largest error over 2M(N−1)e^{−β gap}", float(max(ratios)), high=1.0),
-    )
-    return Outcome(checks, figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, equal=True)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, equal=False)
 
 
 claim = Claim(
@@ -84,9 +80,10 @@ claim = Claim(
     ),
     hypotheses=("patterns have equal norms",),
     reference="ramsauer2020, Theorem 5",
-    run=_run,
-    control=_control,
-    control_statement="Patterns of different norms: the largest inner product is not the smallest distance.",
+    measure=measure,
+    controls={
+        "different-norms": "Patterns of different norms: the largest inner product is not the smallest distance."
+    },
     quick=Config(),
     full=Config(patterns=20_000, dim=16, queries=1000, betas=15),
 )

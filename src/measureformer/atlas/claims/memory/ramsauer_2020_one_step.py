@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.memory_patterns import floats, sphere
+from measureformer.atlas.helpers.memory_patterns import sphere
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.memory import Modern, ramsauer20_one_step, ramsauer20_separation
+from measureformer.numerics.types import Key
+
+Measured: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, float]
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Config:
     shown: int = 300
 
 
-def _measured(key: Any, d: int, n: int, factor: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+def _measured(key: Key, d: int, n: int, factor: float) -> Measured:
     """Separations, |f(x_i) − x_i|, the bound, and the separation that is needed; K = 1, β = 1."""
     M = (d - 1) ** 0.5
     X = sphere(generator(key), n, d, M)
@@ -30,52 +33,61 @@ def _measured(key: Any, d: int, n: int, factor: float) -> tuple[np.ndarray, np.n
     errors = np.linalg.norm(np.asarray(memory.update(X)) - X, axis=1)
     separation = memory.separation()
     bound = ramsauer20_one_step(1.0, factor * separation, 0.0, M, n - 1.0)
-    return separation, errors, bound, float(ramsauer20_separation(1.0, n, M))
+    return separation, errors, bound, ramsauer20_separation(1.0, n, M)
 
 
-def _outcome(key: Any, config: Config, *, factor: float) -> Outcome:
-    far = _measured(key, config.dim, config.patterns, factor)
-    near = _measured(key, 16, 100, factor)
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    large, small = (16, config.dim) if variant == "dimensions-exchanged" else (config.dim, 16)
+    factor = 2.0 if variant == "squared-distance" else 1.0
+    far, near = _measured(key, large, config.patterns, factor), _measured(key, small, 100, factor)
     # what rounding leaves of a difference of vectors of norm 8
     floor = 1e-14
     checks = (
-        Check("smallest separation over the one that is needed", float(far[0].min() / far[3]), low=1.0),
-        Check("largest error over its bound", float((far[1] / (far[2] + floor)).max()), high=1.0),
+        Check(
+            "smallest separation over the one that is needed",
+            far[0].min() / far[3],
+            low=1.0,
+            rejected_by="dimensions-exchanged",
+        ),
+        Check(
+            "largest error over its bound",
+            (far[1] / (far[2] + floor)).max(),
+            high=1.0,
+            rejected_by="squared-distance",
+        ),
         Check(
             "too close to be stored: largest separation over the one that is needed",
-            float(near[0].max() / near[3]),
+            near[0].max() / near[3],
             high=1.0,
+            rejected_by="dimensions-exchanged",
         ),
-        Check("too close to be stored: largest error over its bound", float((near[1] / near[2]).max()), high=1.0),
+        Check(
+            "too close to be stored: largest error over its bound",
+            (near[1] / near[2]).max(),
+            high=1.0,
+            rejected_by="squared-distance",
+        ),
     )
-    count = slice(config.shown)
-    figure = Figure(
+    return Outcome(checks, _figure(config, far, near) if variant == "claim" else None)
+
+
+def _figure(config: Config, far: Measured, near: Measured) -> Figure:
+    parts = {f"d = {config.dim}, N = {config.patterns}": far, "d = 16, N = 100": near}
+    shown = slice(config.shown)
+    points = [Series(name, part[0][shown], part[1][shown], "points", role="measured") for name, part in parts.items()]
+    return Figure(
         "The error of one step",
         "separation Δ_i",
         "|f(x_i) − x_i|",
-        (
-            Series(f"d = {config.dim}, N = {config.patterns}", floats(far[0][count]), floats(far[1][count]), "points"),
-            Series("d = 16, N = 100", floats(near[0][count]), floats(near[1][count]), "points"),
-            _line(f"bound, d = {config.dim}", far),
-            _line("bound, d = 16", near),
-        ),
+        (*points, _line(f"bound, d = {config.dim}", far), _line("bound, d = 16", near)),
         yscale="log",
         caption="Patterns uniform on the sphere of radius √(d−1), β = 1; below 1e-14 there is only rounding.",
     )
-    return Outcome(checks, figure)
 
 
-def _line(name: str, part: tuple[np.ndarray, np.ndarray, np.ndarray, float]) -> Series:
+def _line(name: str, part: Measured) -> Series:
     order = np.argsort(part[0])
-    return Series(name, floats(part[0][order]), floats(part[2][order]), "dashed")
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, factor=1.0)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(key, config, factor=2.0)
+    return Series(name, part[0][order], part[2][order], "dashed", role="theory")
 
 
 claim = Claim(
@@ -87,9 +99,11 @@ claim = Claim(
     ),
     hypotheses=("Δ_i = ⟨x_i, x_i⟩ − max_{j≠i} ⟨x_i, x_j⟩",),
     reference="ramsauer2020, Theorem 5",
-    run=_run,
-    control=_control,
-    control_statement="The separation is taken as the squared distance to the next pattern, which is twice as large.",
+    measure=measure,
+    controls={
+        "squared-distance": "The separation is the squared distance to the next pattern, which is twice as large.",
+        "dimensions-exchanged": "Many patterns in dimension 16 and few in the large one: the first are too close.",
+    },
     quick=Config(),
     full=Config(patterns=20_000, dim=128, shown=1000),
 )

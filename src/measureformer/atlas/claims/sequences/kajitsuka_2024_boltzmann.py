@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 from measureformer.sequences.boltzmann import boltz, log_boltz_gap
 
 SIZES = (2, 3, 4, 6, 8)
@@ -48,48 +48,40 @@ def _close(rng: np.random.Generator, n: int, draws: int) -> tuple[np.ndarray, np
     return a, b
 
 
-def _margins(key: Any, config: Config, draw: Any) -> dict[int, np.ndarray]:
-    """ln of |boltz(a) − boltz(b)| over its bound (ln n)² e^{−2r}."""
+def _margins(key: Key, config: Config, *, close: bool) -> dict[int, np.ndarray]:
+    """ln of |boltz(a) − boltz(b)| over its bound (ln n)² e^{−2r}, for each n."""
     rng, found = generator(key), dict[int, np.ndarray]()
     for n in SIZES:
-        a, b = draw(rng, n, config.draws)
+        a, b = (_close if close else _separated)(rng, n, config.draws)
         r = np.maximum(np.abs(a).max(axis=1), np.abs(b).max(axis=1))
         gaps = np.array([max(log_boltz_gap(x, y), NOTHING) for x, y in zip(a, b, strict=True)])
         found[n] = gaps - (2 * math.log(math.log(n)) - 2 * r)
     return found
 
 
-def _outcome(found: dict[int, np.ndarray], figure: Figure | None) -> Outcome:
-    return Outcome(
-        tuple(Check(f"n = {n}: least ln(distance/bound)", float(m.min()), low=0.0) for n, m in found.items()), figure
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    found = _margins(key, config, close=variant == "close-entries")
+    checks = tuple(
+        Check(f"n = {n}: least ln(distance/bound)", margins.min(), low=0.0, rejected_by="close-entries")
+        for n, margins in found.items()
     )
+    return Outcome(checks, _figure(key, config, found) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    found, close = _margins(key, config, _separated), _margins(key, config, _close)
-    sizes = tuple(map(float, SIZES))
-    figure = Figure(
+def _figure(key: Key, config: Config, found: dict[int, np.ndarray]) -> Figure:
+    close = [np.median(margins) for margins in _margins(key, config, close=True).values()]
+    return Figure(
         "Distances of Boltzmann operators, over their bound",
         "length of the vectors n",
         "ln(distance/bound)",
         (
-            Series("smallest", sizes, tuple(float(m.min()) for m in found.values()), "line"),
-            Series("median", sizes, tuple(float(np.median(m)) for m in found.values()), "line"),
-            Series(
-                "control: median, entries close together",
-                sizes,
-                tuple(float(np.median(m)) for m in close.values()),
-                "line",
-            ),
-            Series("bound", sizes, (0.0,) * len(sizes), "dashed"),
+            Series("smallest", SIZES, [margins.min() for margins in found.values()], role="measured"),
+            Series("median", SIZES, [np.median(margins) for margins in found.values()], role="measured"),
+            Series("control: median, entries close together", SIZES, close, role="control"),
+            Series("bound", SIZES, np.zeros(len(SIZES)), "dashed", role="theory"),
         ),
         caption=f"{config.draws} pairs for each n.",
     )
-    return _outcome(found, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_margins(key, config, _close), None)
 
 
 claim = Claim(
@@ -102,9 +94,10 @@ claim = Claim(
     ),
     hypotheses=("n ≥ 2",),
     reference="kajitsuka2024, Lemma 3",
-    run=_run,
-    control=_control,
-    control_statement="Entries that are close together: different vectors with the same value.",
+    measure=measure,
+    controls={
+        "close-entries": "Entries that are close together: different vectors with the same value.",
+    },
     quick=Config(),
     full=Config(draws=4000),
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.helpers.sequences_functions import wave
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 from measureformer.sequences import boltzmann, hybrids, yun
 from measureformer.sequences import sparse as sparsity
 
@@ -26,7 +26,8 @@ class Config:
     steps: int = 400
 
 
-def _errors(key: Any, config: Config, cells: list[int]) -> dict[str, Curve]:
+@once
+def _errors(key: Key, config: Config, cells: tuple[int, ...]) -> dict[str, Curve]:
     """Parameters and L2 errors of the three constructions for n = 3 tokens in R¹."""
     X = generator(key).uniform(size=(config.points, 3, 1))
     F = wave(X)
@@ -41,51 +42,64 @@ def _errors(key: Any, config: Config, cells: list[int]) -> dict[str, Curve]:
             (one.parameters, one.run(X)),
         )
         for kind, (size, Y) in zip(KINDS, made, strict=True):
-            found[kind].append((float(size), math.sqrt(float(((Y - F) ** 2).sum(axis=(1, 2)).mean()))))
+            found[kind].append((size, math.sqrt(((Y - F) ** 2).sum(axis=(1, 2)).mean())))
     return found
 
 
-def _trained(key: Any, config: Config) -> tuple[float, float]:
-    net = hybrids.train(wave, ("attention", "attention"), key, d=1, n=3, dim=config.dim, steps=config.steps, batch=128)
-    return float(net.parameters), net.error
+@once
+def _trained(key: Key, config: Config, *, rate: float) -> tuple[int, float]:
+    sizes = {"d": 1, "n": 3, "dim": config.dim, "steps": config.steps, "batch": 128}
+    net = hybrids.train(wave, ("attention", "attention"), key, **sizes, rate=rate)
+    return net.parameters, net.error
 
 
-def _outcome(found: dict[str, Curve], trained: tuple[float, float], figure: Figure | None) -> Outcome:
-    checks = [
-        Check(f"{kind}: error at the finest cells over that at the coarsest", curve[-1][1] / curve[0][1], high=0.85)
-        for kind, curve in found.items()
-    ]
-    smaller = max(one[0] / deep[0] for one, deep in zip(found["one layer"], found["deep"], strict=True))
-    best = min(error for curve in found.values() for size, error in curve if size <= trained[0])
-    checks.append(Check("parameters of one layer over those of the deep network", smaller, high=1.0))
-    checks.append(
-        Check("error of the trained transformer over the best construction of its size", trained[1] / best, high=1.0)
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    shrinking = (4, 6, config.finest)
+    found = _errors(key, config, (4, 4, 4) if variant == "equal-cells" else shrinking)
+    size, error = _trained(key, config, rate=0.0 if variant == "untrained" else 5e-3)
+    deep = found["deep"][:1] * len(shrinking) if variant == "coarser-deep-cells" else found["deep"]
+    smaller = max(one[0] / other[0] for one, other in zip(found["one layer"], deep, strict=True))
+    best = min(e for curve in found.values() for parameters, e in curve if parameters <= size)
+    checks = (
+        *(
+            Check(
+                f"{kind}: error at the finest cells over that at the coarsest",
+                curve[-1][1] / curve[0][1],
+                high=0.85,
+                rejected_by="equal-cells",
+            )
+            for kind, curve in found.items()
+        ),
+        Check(
+            "parameters of one layer over those of the deep network",
+            smaller,
+            high=1.0,
+            rejected_by="coarser-deep-cells",
+        ),
+        Check(
+            "error of the trained transformer over the best construction of its size",
+            error / best,
+            high=1.0,
+            rejected_by="untrained",
+        ),
     )
-    return Outcome(tuple(checks), figure)
+    return Outcome(checks, _figure(config, found, (size, error)) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    found, trained = _errors(key, config, [4, 6, config.finest]), _trained(key, config)
-    series = [
-        Series(kind, *(tuple(axis) for axis in zip(*curve, strict=True)), style="line") for kind, curve in found.items()
-    ]
-    series.append(Series("trained", (trained[0],), (trained[1],), "points"))
-    figure = Figure(
+def _figure(config: Config, found: dict[str, Curve], trained: tuple[int, float]) -> Figure:
+    return Figure(
         "What an error costs",
         "parameters",
         "L2 distance to f",
-        tuple(series),
+        (
+            *(Series(kind, *zip(*curve, strict=True), role="measured") for kind, curve in found.items()),
+            Series("trained", trained[:1], trained[1:], "points", role="measured"),
+        ),
         xscale="log",
         yscale="log",
         caption=f"f_i(X) = sin(2πx_i)/2 + mean, n = 3, d = 1; δ = 1/4, 1/6, 1/{config.finest}. The sparse one has a "
         "window of 1 and positions, so no two tokens share a cell.",
     )
-    return _outcome(found, trained, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    # the same cells three times: more networks, not finer ones
-    return _outcome(_errors(key, config, [4, 4, 4]), _trained(key, config), None)
 
 
 claim = Claim(
@@ -98,9 +112,12 @@ claim = Claim(
     ),
     hypotheses=("f_i = sin(2πx_i)/2 + mean, n = 3, d = 1", "errors in L2 on the cube, on sequences that were not seen"),
     reference="yun2020, Theorem 2; kajitsuka2024, Theorem 3",
-    run=_run,
-    control=_control,
-    control_statement="Cells that do not shrink.",
+    measure=measure,
+    controls={
+        "equal-cells": "Cells that do not shrink: three networks on the same cells.",
+        "coarser-deep-cells": "Unequal cells: the deep network stays on the coarsest ones.",
+        "untrained": "A transformer of the same size with random weights, not trained.",
+    },
     quick=Config(),
     full=Config(finest=12, points=10_000, dim=16, steps=3000),
 )

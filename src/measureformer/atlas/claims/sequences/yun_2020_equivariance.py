@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.figures.figure import Figure, Role, Series
+from measureformer.numerics.types import Key
 from measureformer.sequences.activation import Activation
 from measureformer.sequences.layers import Feed, Shift
 
@@ -24,7 +24,7 @@ class Config:
     blocks: int = 30
 
 
-def _measured(key: Any, config: Config, mask: np.ndarray | None) -> Rows:
+def _measured(key: Key, config: Config, mask: np.ndarray | None) -> Rows:
     """|g(XP) − g(X)P| over |g(X)|, for random blocks of each kind."""
     rng, found = generator(key), Rows()
     for _ in range(config.blocks):
@@ -41,22 +41,26 @@ def _measured(key: Any, config: Config, mask: np.ndarray | None) -> Rows:
         for name, g in blocks.items():
             Y = g(X)
             error = np.abs(g(X[:, order]) - Y[:, order]).max() / np.abs(Y).max()
-            found.setdefault(name, []).append(float(error))
+            found.setdefault(name, []).append(error)
     return found
 
 
-def _outcome(found: Rows, figure: Figure | None) -> Outcome:
-    return Outcome(tuple(Check(f"{name}: f(XP) − f(X)P", max(e), high=1e-12) for name, e in found.items()), figure)
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    causal = np.tri(config.n, dtype=bool)
+    found = _measured(key, config, causal if variant == "causal-mask" else None)
+    checks = tuple(
+        Check(f"{name}: f(XP) − f(X)P", max(errors), high=1e-12, rejected_by="causal-mask")
+        for name, errors in found.items()
+    )
+    if variant != "claim":
+        return Outcome(checks)
 
+    def points(label: str, errors: list[float], role: Role) -> Series:
+        return Series(label, range(config.blocks), np.maximum(errors, 1e-18), "points", role=role)
 
-def _run(key: Any, config: Config) -> Outcome:
-    found, masked = _measured(key, config, None), _measured(key, config, np.tri(config.n, dtype=bool))
-    blocks = tuple(float(i) for i in range(config.blocks))
-    series = [Series(name, blocks, tuple(max(e, 1e-18) for e in errors), "points") for name, errors in found.items()]
-    series += [
-        Series(f"control, {name}", blocks, tuple(max(e, 1e-18) for e in errors), "points")
-        for name, errors in masked.items()
-    ]
+    masked = _measured(key, config, causal)
+    series = [points(name, errors, "measured") for name, errors in found.items()]
+    series += [points(f"control, {name}", errors, "control") for name, errors in masked.items()]
     figure = Figure(
         "Does a block see the order of tokens?",
         "random block",
@@ -65,11 +69,7 @@ def _run(key: Any, config: Config) -> Outcome:
         yscale="log",
         caption=f"n = {config.n} tokens in R^{config.d}; exact zeros are drawn at 1e-18.",
     )
-    return _outcome(found, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_measured(key, config, np.tri(config.n, dtype=bool)), None)
+    return Outcome(checks, figure)
 
 
 claim = Claim(
@@ -78,9 +78,10 @@ claim = Claim(
     statement="For all weights of a block, with hardmax or softmax, and all permutations P: f(XP) = f(X)P.",
     hypotheses=("no positions, no mask",),
     reference="yun2020, Claim 1",
-    run=_run,
-    control=_control,
-    control_statement="A causal mask in the same blocks.",
+    measure=measure,
+    controls={
+        "causal-mask": "A causal mask in the same blocks.",
+    },
     quick=Config(),
     full=Config(n=8, blocks=200),
 )

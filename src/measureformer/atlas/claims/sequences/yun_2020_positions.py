@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.helpers.sequences_functions import running_sum
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 from measureformer.sequences import yun
 
 
@@ -30,7 +30,7 @@ def _symmetrised(X: np.ndarray) -> np.ndarray:
     return np.mean([running_sum(X[..., order, :])[..., np.argsort(order), :] for order in orders], axis=0)
 
 
-def _errors(key: Any, config: Config, *, positions: bool) -> dict[int, tuple[float, float]]:
+def _errors(key: Key, config: Config, *, positions: bool) -> dict[int, tuple[float, float]]:
     """For each 1/δ: the L2 error, and its bound (dn)^{1/2} ω(δ/2); positions leave no two tokens in one cell."""
     X = generator(key).uniform(size=(config.points, config.n, 1))
     found: dict[int, tuple[float, float]] = {}
@@ -38,39 +38,41 @@ def _errors(key: Any, config: Config, *, positions: bool) -> dict[int, tuple[flo
     while config.finest >= D:
         f = running_sum if positions else _symmetrised
         net = yun.compile(f, d=1, n=config.n, delta=1 / D, positions=positions)
-        error = float(np.sqrt(((net.run(X) - running_sum(X)) ** 2).sum(axis=(1, 2)).mean()))
+        error = np.sqrt(((net.run(X) - running_sum(X)) ** 2).sum(axis=(1, 2)).mean())
         found[D] = error, config.n**0.5 * config.n / (2 * D)
         D *= 2
     return found
 
 
-def _outcome(found: dict[int, tuple[float, float]], figure: Figure | None) -> Outcome:
-    checks = [Check(f"δ = 1/{D}: error over its bound", e / bound, high=1.0) for D, (e, bound) in found.items()]
-    first, *_, last = (e for e, _ in found.values())
-    return Outcome((*checks, Check("error at the finest δ over that at the coarsest", last / first, high=0.3)), figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    found, without = _errors(key, config, positions=True), _errors(key, config, positions=False)
-    cells = tuple(float(i) for i in range(len(found)))
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    found = _errors(key, config, positions=variant != "no-positions")
+    errors, bounds = np.array(list(found.values())).T
+    ratio = errors[-1] / errors[0]
+    checks = (
+        *(
+            Check(f"δ = 1/{D}: error over its bound", error / bound, high=1.0, rejected_by="no-positions")
+            for D, (error, bound) in found.items()
+        ),
+        Check("error at the finest δ over that at the coarsest", ratio, high=0.3, rejected_by="no-positions"),
+    )
+    if variant != "claim":
+        return Outcome(checks)
+    without = [error for error, _ in _errors(key, config, positions=False).values()]
+    cells = range(len(found))
     figure = Figure(
         "A function of the order of tokens",
         "side of the cells δ",
         "L2 distance to f",
         (
-            Series("with positions", cells, tuple(e for e, _ in found.values()), "line"),
-            Series("bound", cells, tuple(b for _, b in found.values()), "dashed"),
-            Series("control: without", cells, tuple(e for e, _ in without.values()), "line"),
+            Series("with positions", cells, errors, role="measured"),
+            Series("bound", cells, bounds, "dashed", role="theory"),
+            Series("control: without", cells, without, role="control"),
         ),
         yscale="log",
         xticks=tuple(f"1/{D}" for D in found),
         caption=f"f_i(X) = x_1 + … + x_i, n = {config.n}. Without positions: the closest equivariant function.",
     )
-    return _outcome(found, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_errors(key, config, positions=False), None)
+    return Outcome(checks, figure)
 
 
 claim = Claim(
@@ -83,9 +85,10 @@ claim = Claim(
     ),
     hypotheses=("p = 2, f_i = x_1 + … + x_i, ω_f(t) = nt",),
     reference="yun2020, Theorem 3",
-    run=_run,
-    control=_control,
-    control_statement="No positions, and the closest equivariant function in place of f.",
+    measure=measure,
+    controls={
+        "no-positions": "No positions, and the closest equivariant function in place of f.",
+    },
     quick=Config(),
     full=Config(n=3, finest=16, points=10_000),
 )

@@ -6,12 +6,12 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.sequences_functions import wave
 from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.figures.figure import Figure, Role, Series
+from measureformer.numerics.types import Key
 from measureformer.sequences import yun
 from measureformer.sequences.budget import ErrorBudget
 
@@ -36,43 +36,47 @@ def _budgets(config: Config) -> dict[int, ErrorBudget]:
     }
 
 
-def _outcome(found: dict[int, ErrorBudget], mode: str, figure: Figure | None) -> Outcome:
-    checks = [
-        Check(f"δ = 1/{D}: error of the network over its budget", b.measured[mode] / b.bound["clamped"], high=1.0)
-        for D, b in found.items()
-    ]
-    errors = [b.measured[mode] for b in found.values()]
-    worst = max(later / earlier for earlier, later in itertools.pairwise(errors))
-    ramps = next(b.measured[mode] / b.measured["hard"] for D, b in found.items() if D == 8)
-    checks.append(Check("error with half the cell over error, at most", worst, high=0.95))
-    checks.append(Check("δ = 1/8: error over that of the network with jumps", ramps, high=1.06))
-    return Outcome(tuple(checks), figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
     found = _budgets(config)
-    cells = tuple(float(i) for i in range(len(found)))
-    series = [
-        Series(label, cells, tuple(b.measured[mode] for b in found.values()), "line")
-        for mode, label in (("hard", "jumps"), ("clamped", "ReLUs and clamp"), ("soft", "control: ReLUs, no clamp"))
-    ]
-    series.append(
-        Series("budget of ReLUs and clamp", cells, tuple(b.bound["clamped"] for b in found.values()), "dashed")
+    mode = "soft" if variant == "no-clamp" else "clamped"
+    errors = {D: b.measured[mode] for D, b in found.items()}
+    worst = max(later / earlier for earlier, later in itertools.pairwise(errors.values()))
+    ramps = errors[8] / found[8].measured["hard"]
+    checks = (
+        *(
+            Check(
+                f"δ = 1/{D}: error of the network over its budget",
+                errors[D] / b.bound["clamped"],
+                high=1.0,
+                rejected_by="no-clamp",
+            )
+            for D, b in found.items()
+        ),
+        Check("error with half the cell over error, at most", worst, high=0.95, rejected_by="no-clamp"),
+        Check("δ = 1/8: error over that of the network with jumps", ramps, high=1.06, rejected_by="no-clamp"),
     )
-    figure = Figure(
+    return Outcome(checks, _figure(config, found) if variant == "claim" else None)
+
+
+def _figure(config: Config, found: dict[int, ErrorBudget]) -> Figure:
+    def curve(label: str, mode: str, role: Role) -> Series:
+        return Series(label, range(len(found)), [b.measured[mode] for b in found.values()], role=role)
+
+    budget = [b.bound["clamped"] for b in found.values()]
+    return Figure(
         "Error of the compiled network",
         "side of the cells δ",
         "L2 distance to f",
-        tuple(series),
+        (
+            curve("jumps", "hard", "measured"),
+            curve("ReLUs and clamp", "clamped", "measured"),
+            curve("control: ReLUs, no clamp", "soft", "control"),
+            Series("budget of ReLUs and clamp", range(len(found)), budget, "dashed", role="theory"),
+        ),
         yscale="log",
         xticks=tuple(f"1/{D}" for D in found),
         caption=f"f_i(X) = sin(2πx_i)/2 + mean, n = 2 tokens in R¹, ramps of width 2^−{config.ramp}.",
     )
-    return _outcome(found, "clamped", figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_budgets(config), "soft", None)
 
 
 claim = Claim(
@@ -86,9 +90,10 @@ claim = Claim(
     ),
     hypotheses=("p = 2; f with a known modulus of continuity ω_f",),
     reference="yun2020, Theorem 2",
-    run=_run,
-    control=_control,
-    control_statement="No clamp: tokens on a ramp keep their context id, which is larger than everything else.",
+    measure=measure,
+    controls={
+        "no-clamp": "No clamp: tokens on a ramp keep their context id, which is larger than everything else.",
+    },
     quick=Config(),
     full=Config(finest=32, points=20_000, ramp=13),
 )

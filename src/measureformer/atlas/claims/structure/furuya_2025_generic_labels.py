@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.helpers.structure_zoo import pushed
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.measures import Discrete
+from measureformer.numerics.types import Key
 from measureformer.structure import generic
 from measureformer.structure.black_box import Atoms, BlackBox
 
@@ -43,14 +43,15 @@ def _labels(box: BlackBox, mu: Atoms) -> np.ndarray:
     return values
 
 
-def _changes(key: Any, config: Config, *, equal: bool) -> tuple[np.ndarray, np.ndarray]:
+@once
+def _changes(key: Key, config: Config, variant: str) -> tuple[np.ndarray, np.ndarray]:
     """Steps h, and the largest change of a label over steps of that size, where images pass each other."""
     rng, box = generator(key), BlackBox(pushed(_map))
     steps = np.geomspace(0.1, config.smallest, 6)
     worst = np.zeros(len(steps))
     for path in range(config.paths):
         mu = Discrete.uniform(rng.uniform(-1, 1, (config.n, 2)))
-        nu = mu if equal else generic(mu, config.eps, jax.random.fold_in(key, path))
+        nu = mu if variant == "equal-weights" else generic(mu, config.eps, jax.random.fold_in(key, path))
         points, weights = np.asarray(nu.points), np.asarray(nu.weights)
         # a place on the path at which the first coordinates of two images are equal
         tie = points.copy()
@@ -64,43 +65,35 @@ def _changes(key: Any, config: Config, *, equal: bool) -> tuple[np.ndarray, np.n
                 moved = tie.copy()
                 moved[0] += sign * step * sideways
                 sides.append(_labels(box, Atoms(moved, weights)))
-            worst[k] = max(worst[k], float(np.abs(sides[0] - sides[1]).max()))
+            worst[k] = max(worst[k], np.abs(sides[0] - sides[1]).max())
     return steps, worst
 
 
-def _outcome(steps: np.ndarray, worst: np.ndarray, figure: Figure | None) -> Outcome:
-    slope = float(np.polyfit(np.log(steps), np.log(worst), 1)[0])
-    return Outcome(
-        (
-            Check("change of labels over the smallest step", float(worst[-1]), high=10 * float(steps[-1])),
-            Check("exponent of the step in the change", slope, 0.9, 1.1),
-        ),
-        figure,
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    steps, worst = _changes(key, config, variant)
+    slope, control = np.polyfit(np.log(steps), np.log(worst), 1)[0], "equal-weights"
+    checks = (
+        Check("change of labels over the smallest step", worst[-1], high=10 * steps[-1], rejected_by=control),
+        Check("exponent of the step in the change", slope, 0.9, 1.1, rejected_by=control),
     )
+    return Outcome(checks, _figure(key, config, steps, worst) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    steps, worst = _changes(key, config, equal=False)
-    _, jumps = _changes(key, config, equal=True)
-    at = tuple(map(float, steps))
-    figure = Figure(
+def _figure(key: Key, config: Config, steps: np.ndarray, worst: np.ndarray) -> Figure:
+    _, jumps = _changes(key, config, "equal-weights")
+    return Figure(
         "Labels by mass",
         "step h",
         "largest change of a label",
         (
-            Series("generic weights", at, tuple(map(float, worst)), "points"),
-            Series("h", at, at, "dashed"),
-            Series("control: equal weights", at, tuple(map(float, jumps)), "line"),
+            Series("generic weights", steps, worst, "points", role="measured"),
+            Series("h", steps, steps, "dashed", role="theory"),
+            Series("control: equal weights", steps, jumps, role="control"),
         ),
         xscale="log",
         yscale="log",
         caption=f"{config.paths} measures with {config.n} atoms, while two images pass each other.",
     )
-    return _outcome(steps, worst, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(*_changes(key, config, equal=True), None)
 
 
 claim = Claim(
@@ -112,9 +105,10 @@ claim = Claim(
     ),
     hypotheses=("f continuous and support preserving", "generic weights"),
     reference="furuya2025, Lemmas 1 and 4",
-    run=_run,
-    control=_control,
-    control_statement="Equal weights: masses tell nothing, and labels by place jump where images pass each other.",
+    measure=measure,
+    controls={
+        "equal-weights": "Equal weights: masses tell nothing, and labels by place jump where images pass each other.",
+    },
     quick=Config(),
     full=Config(n=12, paths=200),
 )

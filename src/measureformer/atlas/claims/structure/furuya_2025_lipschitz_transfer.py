@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.helpers.structure_zoo import pushed, residual_head
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 from measureformer.structure import recover
 from measureformer.structure.black_box import Atoms, w1
 
@@ -26,7 +26,8 @@ class Config:
     bound: float = 2.0
 
 
-def _pairs(key: Any, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+@once
+def _pairs(key: Key, config: Config) -> np.ndarray:
     """|D̄f_1 − D̄f_2|, ‖ψ_1 − ψ_2‖ on the image, W_1(μ_1, μ_2), |x_1 − x_2| for random pairs of triplets."""
     rng, G = generator(key), recover(pushed(residual_head(A)))
     grid = np.stack(np.meshgrid(*[np.linspace(-2.0, 2.0, 15)] * 2), axis=-1).reshape(-1, 2)
@@ -46,45 +47,41 @@ def _pairs(key: Any, config: Config) -> tuple[np.ndarray, np.ndarray, np.ndarray
         def psi(i: int, y: np.ndarray, w: np.ndarray = w, b: np.ndarray = b) -> np.ndarray:
             return config.bound * np.tanh(y @ w[i] + b[i])
 
-        values = [float(psi(i, G.read(m, x[i : i + 1]))[0]) for i, m in enumerate((mu, nu))]
-        psi_gap = float(np.abs(psi(0, grid) - psi(1, grid)).max())
-        rows.append((abs(values[0] - values[1]), psi_gap, w1(mu, nu), float(np.linalg.norm(x[0] - x[1]))))
-    return tuple(np.array(rows).T)  # pyright: ignore[reportReturnType]
+        values = [psi(i, G.read(m, x[i : i + 1]))[0] for i, m in enumerate((mu, nu))]
+        psi_gap = np.abs(psi(0, grid) - psi(1, grid)).max()
+        rows.append((abs(values[0] - values[1]), psi_gap, w1(mu, nu), np.linalg.norm(x[0] - x[1])))
+    return np.array(rows).T
 
 
-def _bound(key: Any, config: Config, *, measure: bool) -> tuple[np.ndarray, np.ndarray]:
-    """|D̄f_1 − D̄f_2| and its bound; constants of attention on the ball of radius 0.7√2."""
+def measure(key: Key, config: Config, variant: str) -> Outcome:
     difference, psi_gap, transport, apart = _pairs(key, config)
-    size, square = float(np.linalg.norm(A, 2)), 2 * 0.7**2
+    # constants of attention on the ball of radius 0.7√2
+    size, square = np.linalg.norm(A, 2), 2 * 0.7**2
     in_point, in_measure = 1 + size * square, (1 + 2 * size * square) * math.exp(2 * size * square)
-    moved = in_point * apart + (in_measure * transport if measure else 0.0)
-    return difference, psi_gap + config.bound * moved
+    terms = {
+        "no-psi-term": psi_gap,
+        "no-query-term": config.bound * in_point * apart,
+        "no-transport-term": config.bound * in_measure * transport,
+    }
+    bound = np.sum([term for control, term in terms.items() if control != variant], axis=0)
+    checks = (Check("largest excess over the bound", (difference - bound).max(), high=1e-9, rejected_by=tuple(terms)),)
+    return Outcome(checks, _figure(config, difference, bound) if variant == "claim" else None)
 
 
-def _outcome(difference: np.ndarray, bound: np.ndarray, figure: Figure | None) -> Outcome:
-    return Outcome((Check("largest excess over the bound", float((difference - bound).max()), high=1e-9),), figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    difference, bound = _bound(key, config, measure=True)
-    ends, at = (float(bound.min()), float(bound.max())), tuple(map(float, bound))
-    figure = Figure(
+def _figure(config: Config, difference: np.ndarray, bound: np.ndarray) -> Figure:
+    ends = (bound.min(), bound.max())
+    return Figure(
         "The regular derivative is as smooth as the map",
         "‖ψ₁−ψ₂‖ + R·(L_x |x₁−x₂| + L_μ W₁)",
         "|D̄f₁ − D̄f₂|",
         (
-            Series("pairs of triplets", at, tuple(float(d) for d in np.maximum(difference, 1e-12)), "points"),
-            Series("bound", ends, ends, "dashed"),
+            Series("pairs of triplets", bound, np.maximum(difference, 1e-12), "points", role="measured"),
+            Series("bound", ends, ends, "dashed", role="theory"),
         ),
         xscale="log",
         yscale="log",
         caption=f"{config.pairs} pairs (μ, x, ψ), ψ = {config.bound:g}·tanh(⟨w, y⟩ + b), |w| = 1; residual attention.",
     )
-    return _outcome(difference, bound, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(*_bound(key, config, measure=False), None)
 
 
 claim = Claim(
@@ -97,9 +94,12 @@ claim = Claim(
     ),
     hypotheses=("residual attention on a ball: L_x = 1 + ‖V‖‖A‖R₀², L_μ = ‖V‖(1 + 2‖A‖R₀²)e^{2‖A‖R₀²}",),
     reference="furuya2025, Theorem 1",
-    run=_run,
-    control=_control,
-    control_statement="The term with W₁(μ₁,μ₂) is dropped.",
+    measure=measure,
+    controls={
+        "no-transport-term": "The term with W₁(μ₁,μ₂) is dropped.",
+        "no-query-term": "The term with |x₁−x₂| is dropped.",
+        "no-psi-term": "The term ‖ψ₁−ψ₂‖ is dropped.",
+    },
     quick=Config(),
     full=Config(n=8, pairs=5000),
 )

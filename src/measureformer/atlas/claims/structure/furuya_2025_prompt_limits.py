@@ -7,7 +7,6 @@ M(s) = a + b (e^s − 1)/s + c e^{s/2} Π_k cosh(s 3^{−k}), and the softmax me
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention
 from measureformer.measures import Discrete
+from measureformer.numerics.types import Key
 from measureformer.structure.black_box import Atoms, w1
 
 SHARES = np.array([0.2, 0.5, 0.3])
@@ -54,56 +54,51 @@ def prompt(level: int, *, singular: bool) -> Atoms:
     return Atoms(np.concatenate(parts)[:, None], np.concatenate(weights))
 
 
-def _errors(config: Config, *, singular: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _errors(config: Config, variant: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Numbers of atoms; errors of attention at the queries; W_1 of the images to that of the finest prompt."""
     G = Attention.head([[1.0]], [[1.0]], [[1.0]])
     fine = prompt(config.finest, singular=True)
     limit = Atoms(exact(fine.points[:, 0])[:, None], fine.weights)
     sizes, errors, apart = [], [], []
     for level in np.linspace(2, config.finest - 1, config.levels).astype(int):
-        mu = prompt(int(level), singular=singular)
+        mu = prompt(int(level), singular=variant != "no-singular-part")
         # queries are passive tokens: one program computes all values
         points, weights = np.concatenate([mu.points, QUERIES[:, None]]), np.append(mu.weights, np.zeros(len(QUERIES)))
         values = np.asarray(G.push(Discrete.weighted(points, weights)).points)
-        errors.append(float(np.abs(values[mu.n :, 0] - exact(QUERIES)).max()))
+        errors.append(np.abs(values[mu.n :, 0] - exact(QUERIES)).max())
         apart.append(w1(Atoms(values[: mu.n], mu.weights), limit))
         sizes.append(mu.n)
     return np.array(sizes), np.array(errors), np.array(apart)
 
 
-def _outcome(errors: np.ndarray, apart: np.ndarray, config: Config, figure: Figure | None) -> Outcome:
-    return Outcome(
-        (
-            Check("error of attention on the longest prompt", float(errors[-1]), high=config.allowed),
-            Check("W_1 of its image to the image of the limit", float(apart[-1]), high=config.allowed),
-            Check("error on the longest over that on the shortest", float(errors[-1] / errors[0]), high=0.1),
-        ),
-        figure,
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    sizes, errors, apart = _errors(config, variant)
+    values = {
+        "error of attention on the longest prompt": (errors[-1], config.allowed),
+        "W_1 of its image to the image of the limit": (apart[-1], config.allowed),
+        "error on the longest over that on the shortest": (errors[-1] / errors[0], 0.1),
+    }
+    checks = tuple(
+        Check(name, value, high=high, rejected_by="no-singular-part") for name, (value, high) in values.items()
     )
+    return Outcome(checks, _figure(config, sizes, errors, apart) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    sizes, errors, apart = _errors(config, singular=True)
-    _, wrong, _ = _errors(config, singular=False)
-    at = tuple(map(float, sizes))
-    figure = Figure(
+def _figure(config: Config, sizes: np.ndarray, errors: np.ndarray, apart: np.ndarray) -> Figure:
+    _, wrong, _ = _errors(config, "no-singular-part")
+    return Figure(
         "Prompts that converge",
         "atoms of μ_n",
         "distance to the limit",
         (
-            Series("|Γ[μ_n](x) − Γ[μ](x)|", at, tuple(map(float, errors)), "points"),
-            Series("W_1 of the push-forwards", at, tuple(map(float, apart)), "points"),
-            Series("control: no singular part", at, tuple(map(float, wrong)), "line"),
+            Series("|Γ[μ_n](x) − Γ[μ](x)|", sizes, errors, "points", role="measured"),
+            Series("W_1 of the push-forwards", sizes, apart, "points", role="measured"),
+            Series("control: no singular part", sizes, wrong, role="control"),
         ),
         xscale="log",
         yscale="log",
         caption="0.2 δ_0 + 0.5 Uniform + 0.3 Cantor on [0, 1]; the limit of attention in closed form.",
     )
-    return _outcome(errors, apart, config, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(*_errors(config, singular=False)[1:], config, None)
 
 
 claim = Claim(
@@ -115,9 +110,10 @@ claim = Claim(
     ),
     hypotheses=("compact domain", "softmax attention with Q = K = V = 1"),
     reference="furuya2025, equations (24) and (25)",
-    run=_run,
-    control=_control,
-    control_statement="The singular part is replaced by the uniform one: the prompts converge to another measure.",
+    measure=measure,
+    controls={
+        "no-singular-part": "The uniform part replaces the singular one: the prompts converge to another measure.",
+    },
     quick=Config(),
     full=Config(finest=15, levels=10, allowed=1e-3),
 )

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.helpers.structure_zoo import LINE, Map, zoo
+from measureformer.atlas.helpers.structure_zoo import LINE, zoo
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 from measureformer.structure.black_box import BlackBox
 from measureformer.structure.probes import random_measure
 
-KEEP, GROW = ("ReLU", "mean", "signed root", "softened counterexample"), ("smoothing",)
+INJECTIVE = ("signed root", "softened counterexample")
+MAPS = {"claim": ("ReLU", "mean", *INJECTIVE), "smoothing": ("smoothing",), "injective": INJECTIVE}
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,10 @@ class Config:
     largest: int = 12
 
 
-def _counts(key: Any, config: Config, maps: dict[str, Map]) -> np.ndarray:
+def _counts(key: Key, config: Config, names: tuple[str, ...]) -> np.ndarray:
     """Atoms of measures, and of their images under the maps, one column each."""
-    rng = generator(key)
-    boxes = [BlackBox(f) for f in maps.values()]
+    rng, animals = generator(key), zoo(key)
+    boxes = [BlackBox(animals[name].f) for name in names]
     rows = []
     for _ in range(config.measures):
         mu = random_measure(LINE, rng, int(rng.integers(1, config.largest + 1)), weights="random")
@@ -35,44 +36,33 @@ def _counts(key: Any, config: Config, maps: dict[str, Map]) -> np.ndarray:
     return np.array(rows)
 
 
-def _outcome(counts: np.ndarray, figure: Figure | None) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    counts = _counts(key, config, MAPS[variant])
     growth = counts[:, 1:] - counts[:, :1]
-    return Outcome(
-        (
-            Check("largest growth of the number of atoms", float(growth.max()), high=0),
-            Check("largest loss of atoms", float(-growth.min()), low=1),
-        ),
-        figure,
+    checks = (
+        Check("largest growth of the number of atoms", growth.max(), high=0, rejected_by="smoothing"),
+        Check("largest loss of atoms", -growth.min(), low=1, rejected_by="injective"),
     )
+    return Outcome(checks, _figure(key, config, counts) if variant == "claim" else None)
 
 
-def _chosen(key: Any, names: tuple[str, ...]) -> dict[str, Map]:
-    animals = zoo(key)
-    return {name: animals[name].f for name in names}
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    counts = _counts(key, config, _chosen(key, KEEP + GROW))
-    at = tuple(map(float, counts[:, 0]))
-    top = float(counts[:, 0].max())
-    figure = Figure(
+def _figure(key: Key, config: Config, counts: np.ndarray) -> Figure:
+    at, top = counts[:, 0], counts[:, 0].max()
+    grown = _counts(key, config, MAPS["smoothing"])[:, 1]
+    return Figure(
         "How many atoms are left",
         "atoms of μ",
         "atoms of f(μ)",
         (
             *(
-                Series(("control: " if name in GROW else "") + name, at, tuple(map(float, column)), "points")
-                for name, column in zip(KEEP + GROW, counts[:, 1:].T, strict=True)
+                Series(name, at, column, "points", role="measured")
+                for name, column in zip(MAPS["claim"], counts[:, 1:].T, strict=True)
             ),
-            Series("as many", (1.0, top), (1.0, top), "dashed"),
+            Series("control: smoothing", at, grown, "points", role="control"),
+            Series("as many", (1, top), (1, top), "dashed", role="theory"),
         ),
         caption=f"{config.measures} random measures.",
     )
-    return _outcome(counts[:, : 1 + len(KEEP)], figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_counts(key, config, _chosen(key, GROW)), None)
 
 
 claim = Claim(
@@ -85,9 +75,11 @@ claim = Claim(
     ),
     hypotheses=("finitely many atoms",),
     reference="furuya2025, Definition 1",
-    run=_run,
-    control=_control,
-    control_statement="Smoothing by a three-point quadrature: the support grows.",
+    measure=measure,
+    controls={
+        "smoothing": "Smoothing by a three-point quadrature: the support grows.",
+        "injective": "Injective maps only: the number of atoms is preserved.",
+    },
     quick=Config(),
     full=Config(measures=400, largest=60),
 )

@@ -15,6 +15,12 @@ from measureformer.numerics.types import Key
 from measureformer.transport import wasserstein
 
 
+CONTROLS = {
+    "independent-coupling": "Without the cross term, |m−m'|² + tr A + tr B: the cost of the independent coupling.",
+    "any-matrix": "Equality for every affine map, also where the matrix is not symmetric or not positive.",
+}
+
+
 @dataclass(frozen=True)
 class Config:
     pairs: int = 20
@@ -31,24 +37,27 @@ def _bound(mu: Discrete, nu: Discrete, variant: str) -> float:
 
 
 @once
-def _pairs(key: Key, config: Config, variant: str) -> np.ndarray:
-    """Columns for random pairs: W_2, its bound, and bound over W_2 for a cloud and its image under an affine map."""
-    rng, rows = generator(key), []
+def _pairs(key: Key, config: Config) -> dict[str, np.ndarray]:
+    """For each variant, a column for each random pair: W_2, its bound, and bound over W_2 for an affine image."""
+    rng = generator(key)
+    rows: dict[str, list[tuple[float, ...]]] = {variant: [] for variant in ("claim", *CONTROLS)}
     for _ in range(config.pairs):
         dim = int(rng.integers(1, 4))
         x, y = rng.standard_t(3, size=(2, config.n, dim)) @ rng.normal(size=(2, dim, dim))
         y += rng.normal(size=dim)
         mu, nu = Discrete.weighted(x, rng.dirichlet(np.ones(config.n))), Discrete.uniform(y)
-        root = rng.normal(size=(dim, dim))
-        matrix = root if variant == "any-matrix" else root @ root.T
-        image = mu.push(lambda z, matrix=matrix: np.asarray(z) @ matrix + 1.0)
-        equality = _bound(mu, image, variant) / float(wasserstein(mu, image))
-        rows.append((float(wasserstein(mu, nu)), _bound(mu, nu, variant), equality))
-    return np.array(rows).T
+        root, cloud = rng.normal(size=(dim, dim)), float(wasserstein(mu, nu))
+        for variant, found in rows.items():
+            matrix = root if variant == "any-matrix" else root @ root.T
+            image = mu.push(lambda z, matrix=matrix: np.asarray(z) @ matrix + 1.0)
+            equality = _bound(mu, image, variant) / float(wasserstein(mu, image))
+            found.append((cloud, _bound(mu, nu, variant), equality))
+    return {variant: np.array(found).T for variant, found in rows.items()}
 
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:
-    clouds, bound, affine = _pairs(key, config, variant)
+    pairs = _pairs(key, config)
+    clouds, bound, affine = pairs[variant]
     worst = (bound / clouds).max()
     checks = (
         Check("bound over W_2, largest", worst, high=1 + config.tolerance, rejected_by="independent-coupling"),
@@ -60,11 +69,12 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
             rejected_by=("independent-coupling", "any-matrix"),
         ),
     )
-    return Outcome(checks, _figure(key, config, clouds, bound) if variant == "claim" else None)
+    return Outcome(checks, _figure(config, pairs) if variant == "claim" else None)
 
 
-def _figure(key: Key, config: Config, clouds: np.ndarray, bound: np.ndarray) -> Figure:
-    independent = _pairs(key, config, "independent-coupling")[1]
+def _figure(config: Config, pairs: dict[str, np.ndarray]) -> Figure:
+    clouds, bound, _ = pairs["claim"]
+    independent = pairs["independent-coupling"][1]
     ends = clouds.min(), clouds.max()
     return Figure(
         "W_2 of clouds and of the Gaussians with their moments",
@@ -91,10 +101,7 @@ claim = Claim(
     hypotheses=("m, A and m', B are the means and covariances of μ and ν",),
     reference="gelbrich1990, Theorem 2.1",
     measure=measure,
-    controls={
-        "independent-coupling": "Without the cross term, |m−m'|² + tr A + tr B: the cost of the independent coupling.",
-        "any-matrix": "Equality for affine maps whose matrix is not symmetric, or not positive.",
-    },
+    controls=CONTROLS,
     quick=Config(),
     full=Config(pairs=1000, n=100),
 )

@@ -14,7 +14,7 @@ from measureformer.measures import Discrete
 from measureformer.numerics.types import Key
 from measureformer.transport import positive_wasserstein, wasserstein
 
-# axioms, each with the controls that violate it
+# axioms, each with the control that violates it
 AXIOMS = {
     "symmetry": "gained-mass-is-free",
     "triangle inequality": "mass-as-a-factor",
