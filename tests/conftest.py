@@ -24,9 +24,10 @@ _QUICK_CHAPTERS = {"attention", "cli", "figures", "package", "pages", "tools"}
 # From here on every annotated function of the chapters checks its arguments and its result, shapes included. Folders
 # without arrays are left to pyright, which is strict there. The hook works on modules as they are loaded, so nothing in
 # this file may import the package.
-_NO_ARRAYS = {"atlas", "cli", "explore", "figures", "pages", "storage", "__pycache__"}
+_NO_ARRAYS = {"atlas", "cli", "explore", "figures", "pages", "parallel", "storage", "__pycache__"}
 _FOLDERS = {path.name for path in (_HERE.parent / "src" / "measureformer").iterdir() if path.is_dir()}
-install_import_hook([f"measureformer.{name}" for name in sorted(_FOLDERS - _NO_ARRAYS)], "checked.function")
+_CHECKED = sorted(_FOLDERS - _NO_ARRAYS) + ["parallel.mesh", "parallel.workers"]
+install_import_hook([f"measureformer.{name}" for name in _CHECKED], "checked.function")
 
 # compilation makes the first example of a test slow, so no deadline; in continuous integration the same examples always
 settings.register_profile("local", deadline=None, max_examples=40)

@@ -15,19 +15,22 @@ import sys
 import tomllib
 from pathlib import Path
 
-EXTRAS = ("lens", "explore")
+EXTRAS = ("cli", "atlas", "lens", "explore")
 TOOLS = ("pytest", "pytest-xdist", "pytest-benchmark", "hypothesis", "beartype", "packaging", "hatchling", "pyyaml")
+TOOLS += ("safetensors",)  # the reference that our reader and writer are compared with
 REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)>=([0-9.]+)")
 
 
 def lowest(project: dict[str, object]) -> list[str]:
     """The dependencies and those of the extras, each at its lower bound; one without a bound is refused.
 
-    >>> lowest({"dependencies": ["numpy>=2.0"], "optional-dependencies": {"lens": [], "explore": ["marimo>=0.25"]}})
+    >>> lowest({"dependencies": ["numpy>=2.0"], "optional-dependencies": {"explore": ["marimo>=0.25"]}})
     ['numpy==2.0', 'marimo==0.25']
     """
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *(one for extra in EXTRAS for one in extras[extra])]
+    wanted = dict.fromkeys([*project["dependencies"], *(one for extra in EXTRAS for one in extras.get(extra, ()))])
+    # an extra that names another one brings what that one declares
+    wanted = [one for one in wanted if not one.startswith("measureformer[")]
     found = [REQUIREMENT.fullmatch(one) for one in wanted]
     if None in found:
         sys.exit(f"tools/_bounds.py: {wanted[found.index(None)]!r} is not of the form name>=version")

@@ -1,6 +1,7 @@
 """Build the wheel and the sdist into dist/, install each into a new environment outside of the repository, and use it.
 
-Takes some minutes: both environments are made from nothing, with the versions of constraints.txt, and without extras.
+Takes some minutes: both environments are made from nothing, with the extra "atlas" and the versions of
+constraints.txt.
 `python tools/_install.py whl` tries the wheel only, `gz` the sdist.
 """
 
@@ -36,7 +37,7 @@ def main() -> None:
             python = Path(folder) / "env" / "bin" / "python"
             subprocess.run([sys.executable, "-m", "venv", str(python.parents[1])], check=True)
             install = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
-            subprocess.run([*install, "-c", str(ROOT / "constraints.txt"), str(package)], check=True)
+            subprocess.run([*install, "-c", str(ROOT / "constraints.txt"), f"{package}[atlas]"], check=True)
             # nothing of this repository is to be found by accident
             clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
             for line in TRIED:

@@ -39,18 +39,17 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
-def homes(init: ast.Module) -> dict[str, tuple[str, int]]:
-    """Public name -> (submodule, line), from the literal table `_HOMES` of the package's `__init__.py`."""
-    for node in init.body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "_HOMES" for t in node.targets):
-            return dict(_entries(node.value))
-    return {}
+def homes(package: Path) -> dict[str, tuple[str, int]]:
+    """Public name -> (submodule, line), from the stub `__init__.pyi` of the package; no stub, no names."""
+    return {alias.name: (node.module, node.lineno) for node, alias in _stub(package) if node.module is not None}
 
 
-def _entries(table: ast.expr) -> Iterator[tuple[str, tuple[str, int]]]:
-    if not isinstance(table, ast.Dict):
-        return
-    for home, names in zip(table.keys, table.values, strict=True):
-        for name in getattr(names, "elts", []):
-            if isinstance(home, ast.Constant) and isinstance(name, ast.Constant):
-                yield str(name.value), (str(home.value), name.lineno)
+def namespaces(package: Path) -> list[str]:
+    """The folders of the package that are public under their own names, as in `mf.regularity`."""
+    return [alias.name for node, alias in _stub(package) if node.module is None]
+
+
+def _stub(package: Path) -> Iterator[tuple[ast.ImportFrom, ast.alias]]:
+    stub = package / "__init__.pyi"
+    body = parse(stub).body if stub.exists() else []
+    yield from ((node, alias) for node in body if isinstance(node, ast.ImportFrom) for alias in node.names)

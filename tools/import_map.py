@@ -50,8 +50,7 @@ def rule(root: Path) -> Iterator[Violation]:
 def graph(root: Path) -> Graph:
     """Part of the package -> the parts that its files import, inside functions too."""
     package = root / "src" / PACKAGE
-    init = package / "__init__.py"
-    public = {name: home for name, (home, _) in homes(parse(init)).items()} if init.exists() else {}
+    public = {name: home.split(".")[0] for name, (home, _) in homes(package).items()}
     uses: dict[str, set[str]] = {}
     for path in python_files(package, "."):
         parts = path.relative_to(package).with_suffix("").parts

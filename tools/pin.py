@@ -58,7 +58,9 @@ def write(root: Path) -> None:
 def _requirements(root: Path) -> list[str]:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project.get("optional-dependencies", {}).values()
-    return sorted({*project["dependencies"], *(requirement for extra in extras for requirement in extra)})
+    found = {*project["dependencies"], *(requirement for extra in extras for requirement in extra)}
+    # extras that name other extras of this package bring nothing that those do not declare
+    return sorted(requirement for requirement in found if not requirement.startswith("measureformer["))
 
 
 def _normal(name: str) -> str:

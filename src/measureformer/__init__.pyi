@@ -71,7 +71,7 @@ from .measures import SpaceTime as SpaceTime
 from .measures import gather as gather
 from .measures import shard as shard
 from .measures import subset_sum_gap as subset_sum_gap
-from .parallel import Workers as Workers
+from .parallel import Pool as Pool
 from .parallel import join_workers as join_workers
 from .parallel import sweep as sweep
 from .regularity import local_lipschitz as local_lipschitz

@@ -7,6 +7,7 @@ forgotten. Every class also derives from the built-in exception that a caller wo
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -275,6 +276,29 @@ class TextError(MeasureformerError, ValueError):
 
 class DependencyError(MeasureformerError, ImportError):
     """A library that an optional part needs, or the data it brings, is not installed."""
+
+
+def need(module: str, extra: str, *, instead: str = "") -> Any:
+    """Import a module of an optional library, or refuse with the command that installs its extra.
+
+    Arguments:
+        module: dotted name of the module, which is returned.
+        extra: the extra of this package that brings it.
+        instead: what the user can do without it.
+
+    >>> need("no_such_library.parts", "atlas", instead="do without")
+    Traceback (most recent call last):
+    measureformer.errors.DependencyError: got no library no_such_library that can be imported (No module named \
+'no_such_library'); need the extra "atlas". Install it with pip install "measureformer[atlas]", or do without.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise DependencyError(
+            got=f"no library {module.partition('.')[0]} that can be imported ({error})",
+            need=f'the extra "{extra}"',
+            do=f'Install it with pip install "measureformer[{extra}]"{", or " if instead else ""}{instead}.',
+        ) from None
 
 
 class MeshError(MeasureformerError, ValueError):

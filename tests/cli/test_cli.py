@@ -19,7 +19,7 @@ import measureformer as mf
 from measureformer.atlas import index
 from measureformer.cli.app import app
 from measureformer.cli.output import aligned
-from planting import announce, FAILS, HOLDS, INTERRUPTS, RAISES, UNSURE, claim_source, plant, runs
+from planting import FAILS, HOLDS, INTERRUPTS, RAISES, UNSURE, announce, claim_source, plant, runs
 
 Command = Callable[..., Result]
 FIGURE = HOLDS.removesuffix(")") + ', Figure("T", "x", "y", (Series("s", (0.0, 1.0), (0.0, 1.0), role="measured"),)))'
@@ -303,7 +303,9 @@ def test_version_names_what_results_depend_on() -> None:
 
 def test_program_prints_no_control_codes_into_a_pipe(planted: Path) -> None:
     chosen = [word for chapter in ("first", "second", "third") for word in ("--only", chapter)]
-    done = program("atlas", "--quick", *chosen, PYTHONPATH=os.pathsep.join([str(planted), *sys.path]), TERM="xterm-256color")
+    done = program(
+        "atlas", "--quick", *chosen, PYTHONPATH=os.pathsep.join([str(planted), *sys.path]), TERM="xterm-256color"
+    )
     assert done.returncode == 1, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     assert "2 of 6 claims pass." in done.stdout
@@ -392,8 +394,7 @@ def test_light_imports_load_no_heavy_library(line: str) -> None:
 
 def test_help_and_introduction_load_no_heavy_library() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from measureformer.atlas import index
-from measureformer.cli.app import app;"
+        "import sys; from typer.testing import CliRunner; from measureformer.cli.app import app;"
         "[CliRunner().invoke(app, line) for line in (['--help'], [], ['atlas', '--help'], ['version'])];"
         "print([name for name in ('jax', 'scipy', 'matplotlib', 'numpy') if name in sys.modules])"
     )

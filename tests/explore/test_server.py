@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import socket
+import sys
 from typing import Any
 
 import pytest
@@ -53,7 +53,7 @@ def test_bad_addresses_are_refused(arguments: tuple[str, ...], words: str) -> No
 
 
 def test_without_marimo_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "marimo", None)
     done = command("--no-browser")
     assert done.exit_code == 2
     assert 'pip install "measureformer[explore]"' in done.stderr

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import measureformer as mf
-from measureformer.atlas.registry import discover
+from measureformer.atlas.registry import select
 from measureformer.atlas.run import Event, Settings, run_atlas
 from measureformer.errors import DependencyError, OptionError, SchedulerError, WorkerLost
 from measureformer.parallel import pool as module
@@ -35,31 +35,31 @@ needs_dask = pytest.mark.skipif(
 
 def test_values_come_in_the_order_of_the_points() -> None:
     assert mf.sweep(lambda x: x * x, range(5)) == [0, 1, 4, 9, 16]
-    assert mf.sweep(lambda x: x * x, range(5), workers=mf.Workers(jobs=2)) == [0, 1, 4, 9, 16]
+    assert mf.sweep(lambda x: x * x, range(5), pool=mf.Pool(jobs=2)) == [0, 1, 4, 9, 16]
     assert mf.sweep(lambda x: x, []) == []
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_what_the_function_raises_is_raised(jobs: int) -> None:
     with pytest.raises(ZeroDivisionError):
-        mf.sweep(lambda x: 1 / x, [1, 0, 2], workers=mf.Workers(jobs=jobs))
+        mf.sweep(lambda x: 1 / x, [1, 0, 2], pool=mf.Pool(jobs=jobs))
 
 
 def test_a_process_that_dies_is_named() -> None:
     with pytest.raises(WorkerLost, match="point"):
-        mf.sweep(lambda x: os.kill(os.getpid(), signal.SIGKILL), [0, 1], workers=mf.Workers(jobs=2))
+        mf.sweep(lambda x: os.kill(os.getpid(), signal.SIGKILL), [0, 1], pool=mf.Pool(jobs=2))
 
 
 @pytest.mark.parametrize("bad", [{"jobs": 0}, {"jobs": 1.5}, {"jobs": True}, {"scheduler": ""}, {"scheduler": 3}])
 def test_bad_settings_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
-        mf.Workers(**bad)
+        mf.Pool(**bad)
 
 
 def test_missing_dask_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(DependencyError, match=r"measureformer\[dask\]"):
-        mf.sweep(abs, [1], workers=mf.Workers(scheduler="tcp://127.0.0.1:8786"))
+        mf.sweep(abs, [1], pool=mf.Pool(scheduler="tcp://127.0.0.1:8786"))
 
 
 def _free_port() -> int:
@@ -75,7 +75,7 @@ def test_a_scheduler_that_does_not_answer_is_refused_soon(address: str, monkeypa
     monkeypatch.setattr(module, "PATIENCE", 0.5)
     start = time.monotonic()
     with pytest.raises(SchedulerError, match="scheduler"):
-        mf.sweep(abs, [1], workers=mf.Workers(scheduler=address.format(port=_free_port())))
+        mf.sweep(abs, [1], pool=mf.Pool(scheduler=address.format(port=_free_port())))
     assert time.monotonic() - start < 15
 
 
@@ -141,7 +141,7 @@ def test_a_cluster_that_loses_a_worker_loses_nothing(tmp_path: Path, monkeypatch
         events: list[Event] = []
         killer = subprocess.Popen([sys.executable, "-c", _KILLER, str(here)])
         try:
-            done = run_atlas(discover(package), settings, events.append)
+            done = run_atlas(select([]), settings, events.append)
         finally:
             killer.kill()
             killer.wait(timeout=10)
@@ -150,10 +150,10 @@ def test_a_cluster_that_loses_a_worker_loses_nothing(tmp_path: Path, monkeypatch
         assert done.failures == done.left == ()
         assert len(events) == len(letters)
         # the claim of the dead worker was run twice, the others once, and all results are on this disk
-        counts = [runs(tmp_path, package, f"chapter/{letter}") for letter in letters]
+        counts = [runs(tmp_path, package, f"chapter/castin_2025_{letter}") for letter in letters]
         assert sorted(counts) == [1, 1, 1, 1, 1, 2]
         assert len(list((tmp_path / "atlas" / "results").glob("*.json"))) == len(letters)
-        again = run_atlas(discover(package), replace(settings, scheduler=None), events.append)
+        again = run_atlas(select([]), replace(settings, scheduler=None), events.append)
         assert again == done
         _sweeps_on(made)
         _ends_without_a_scheduler(made, tmp_path, monkeypatch)
@@ -172,24 +172,24 @@ os.kill(int(sorted(os.listdir(here))[0].partition("-")[0]), signal.SIGKILL)
 
 def _sweeps_on(made: Cluster) -> None:
     """The same cluster, which has one worker left, takes sweeps of any function, and phase diagrams."""
-    workers = mf.Workers(scheduler=made.address)
-    assert mf.sweep(lambda x: x * x, range(5), workers=workers) == [0, 1, 4, 9, 16]
+    pool = mf.Pool(scheduler=made.address)
+    assert mf.sweep(lambda x: x * x, range(5), pool=pool) == [0, 1, 4, 9, 16]
     # kills: a cluster of one worker that is left idle, while everything runs in this process
-    assert mf.sweep(lambda x: os.getpid(), [0], workers=workers) != [os.getpid()]
+    assert mf.sweep(lambda x: os.getpid(), [0], pool=pool) != [os.getpid()]
     with pytest.raises(ZeroDivisionError):
-        mf.sweep(lambda x: 1 / x, [1, 0], workers=workers)
+        mf.sweep(lambda x: 1 / x, [1, 0], pool=pool)
     few = mf.clustering.Ensemble(n=4, dim=2, batches=8)
     found = [
-        mf.clustering.phase_diagram(jax.random.key(0), [1.0], [0.0, 2.0], ensemble=few, workers=where).together
-        for where in (None, workers)
+        mf.clustering.phase_diagram(jax.random.key(0), [1.0], [0.0, 2.0], ensemble=few, pool=where).together
+        for where in (None, pool)
     ]
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
     with pytest.raises(OptionError, match="cannot be sent"):
-        mf.sweep(abs, [threading.Lock()], workers=workers)  # type: ignore[list-item]
+        mf.sweep(abs, [threading.Lock()], pool=pool)  # type: ignore[list-item]
     # a point that kills every worker is lost; the run ends, and says so
     made.workers.append(made.add_worker())
     with pytest.raises(WorkerLost, match="point 0"):
-        mf.sweep(lambda x: os.kill(os.getpid(), signal.SIGKILL), [0], workers=workers)
+        mf.sweep(lambda x: os.kill(os.getpid(), signal.SIGKILL), [0], pool=pool)
 
 
 def _ends_without_a_scheduler(made: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,9 +213,9 @@ def _ends_without_a_scheduler(made: Cluster, folder: Path, monkeypatch: pytest.M
         made.scheduler.kill()
 
     with pytest.raises(SchedulerError, match=r"is gone.*what was finished is kept"):
-        run_atlas(discover(package), settings, on_event)
+        run_atlas(select([]), settings, on_event)
     assert len(events) == 1
     gone.touch()
-    done = run_atlas(discover(package), replace(settings, scheduler=None), events.append)
+    done = run_atlas(select([]), replace(settings, scheduler=None), events.append)
     assert [result.claim for result in done.results] == ["castin-2025-a", "castin-2025-b"]
-    assert sorted(runs(folder, package, f"chapter/{letter}") for letter in "ab") == [1, 2]
+    assert sorted(runs(folder, package, f"chapter/castin_2025_{letter}") for letter in "ab") == [1, 2]

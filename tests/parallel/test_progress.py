@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from measureformer.atlas import run as atlas
-from measureformer.parallel import pool as workers
-from measureformer.parallel import progress
+from measureformer.parallel import pool, progress
 from measureformer.parallel.progress import bar, hushed
 
 
@@ -107,9 +106,9 @@ def test_workers_and_the_atlas_speak_for_what_they_run(monkeypatch: pytest.Monke
             time.sleep(0.05)
         return "done"
 
-    # kills: bars of several workers that are written into each other
-    monkeypatch.setattr(workers.signal, "signal", lambda *_: None)  # which would keep Ctrl-C from these tests
-    assert workers._in_worker(flows, 3, None) == (3, "done")
+    # kills: bars of several processes that are written into each other
+    monkeypatch.setattr(pool.signal, "signal", lambda *_: None)  # which would keep Ctrl-C from these tests
+    assert pool._numbered(flows, 3, None) == (3, "done")
     monkeypatch.setattr(atlas, "run", flows)
     entry: Any = None
     assert atlas._run(entry, atlas.Settings(tmp_path)) == "done"

@@ -49,7 +49,7 @@ def test_the_wheel_is_the_package_and_nothing_else(built: Path) -> None:
     assert {f"measureformer/{part}" for part in parts} <= names
     assert f"{about}/licenses/LICENSE" in names
     said = zipfile.ZipFile(wheel).read(f"{about}/entry_points.txt").decode()
-    assert "measureformer = measureformer.cli.app:main" in said
+    assert "measureformer = measureformer.__main__:main" in said
 
 
 @pytest.mark.slow

@@ -18,7 +18,14 @@ from measureformer.atlas.fingerprint import fingerprint
 from measureformer.atlas.index import Listed, broken, index
 from measureformer.atlas.references import cite
 from measureformer.atlas.result import Control, Outcome, Result
-from measureformer.errors import ClaimNotRunError, ClaimRunError, OptionError, UnknownClaimError, did_you_mean
+from measureformer.errors import (
+    ClaimNotRunError,
+    ClaimRunError,
+    DependencyError,
+    OptionError,
+    UnknownClaimError,
+    did_you_mean,
+)
 
 
 @dataclass(frozen=True)
@@ -189,6 +196,10 @@ def _require_known_controls(entry: Entry, outcome: Outcome) -> None:
 def _measure(entry: Entry, what: str, measure: Callable[[], Any]) -> Any:
     try:
         measured = measure()
+    except DependencyError as missing:
+        raise ClaimNotRunError(
+            got=f"{missing.got}, in the {what} of claim {entry.name}", need=missing.need, do=missing.do
+        ) from None
     except Exception as error:
         raise ClaimRunError(
             got=f"{type(error).__name__} in the {what} of claim {entry.name}: {error}",

@@ -21,7 +21,7 @@ from measureformer.atlas.names import claim_file
 from measureformer.atlas.registry import fingerprint_of, load, require, run
 from measureformer.atlas.result import Result
 from measureformer.errors import ClaimDefinitionError, ClaimNotRunError, ClaimRunError, ResultFormatError
-from measureformer.parallel.pool import Lost, Workers
+from measureformer.parallel.pool import Lost, Pool
 from measureformer.parallel.progress import hushed
 from measureformer.storage.files import write_atomically
 
@@ -110,7 +110,7 @@ def run_atlas(entries: Sequence[Listed], settings: Settings, on_event: Callable[
     the returned value.
     """
     require(settings.seed, settings.preset)
-    workers = Workers(settings.jobs, settings.scheduler)
+    pool = Pool(settings.jobs, settings.scheduler)
     done: dict[str, Result | Failure | NotRun] = {}
     clock = _Clock({})
 
@@ -129,7 +129,7 @@ def run_atlas(entries: Sequence[Listed], settings: Settings, on_event: Callable[
         clock = _Clock({entry.name: _seconds_before(entry, settings) for entry in waiting})
         # the longest first, so that none of them is left alone at the end
         waiting.sort(key=lambda entry: -(clock.expected[entry.name] or 0.0))
-        with closing(_outcomes(waiting, settings, workers)) as outcomes:
+        with closing(_outcomes(waiting, settings, pool)) as outcomes:
             for outcome in outcomes:
                 finish(outcome)
     if not settings.fresh:
@@ -220,22 +220,22 @@ class _Task:
 
 
 def _outcomes(
-    entries: Sequence[Listed], settings: Settings, workers: Workers
+    entries: Sequence[Listed], settings: Settings, pool: Pool
 ) -> Generator[Result | Failure | NotRun, None, None]:
     """Outcomes in the order in which they are finished; a worker that dies is a failure of what it left."""
-    if workers.scheduler is None and min(workers.jobs, len(entries)) == 1:
+    if pool.scheduler is None and min(pool.jobs, len(entries)) == 1:
         yield from (_store(_run(entry, settings), settings) for entry in entries)
         return
     if not entries:
         return
-    with closing(workers.each(_Task(settings), entries)) as values:
+    with closing(pool.each(_Task(settings), entries)) as values:
         for i, outcome in values:
             entry = entries[i]
             if isinstance(outcome, Lost):
                 yield Failure(
                     entry.name, f"a worker process died before claim {entry.name} was finished: {outcome.why}"
                 )
-            elif workers.scheduler is not None:
+            elif pool.scheduler is not None:
                 yield _store(_same_version(outcome, entry, settings), settings)
             else:
                 yield outcome

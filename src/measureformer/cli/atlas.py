@@ -34,8 +34,6 @@ def atlas(
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Address of the Dask scheduler, e.g. tcp://HOST:8786.")
     ] = None,
-        str | None, typer.Option(metavar="ADDRESS", help="Address of the Dask scheduler, e.g. tcp://HOST:8786.")
-    ] = None,
 ) -> None:
     """Check all claims and write pages about them. Finished results are kept: rerunning the command resumes it."""
     from measureformer.atlas.registry import select

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from measureformer.errors import OptionError, OutputError
+from measureformer.errors import OptionError, OutputError, need
 from measureformer.memory.images import masked, noisy, read_images
 from measureformer.memory.recall import GENERATIONS, Generation, Recall, draw_recall, recall
 from measureformer.storage.files import write_atomically
@@ -130,6 +130,7 @@ def _part(found: Recall, rows: slice) -> Recall:
 
 
 def _png(values: np.ndarray) -> bytes:
+    need("PIL", "atlas")
     from PIL import Image
 
     stream = BytesIO()

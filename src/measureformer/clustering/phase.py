@@ -19,7 +19,7 @@ from measureformer.errors import OptionError, SavedRunError
 from measureformer.flows.schedule import checked_times
 from measureformer.numerics import lapack
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key, scalar, shaped
-from measureformer.parallel.pool import Workers
+from measureformer.parallel.pool import Pool
 from measureformer.parallel.progress import bar
 from measureformer.storage.files import write_atomically
 
@@ -99,14 +99,14 @@ def phase_diagram(
     *,
     ensemble: Ensemble | None = None,
     save: Any = None,
-    workers: Workers | None = None,
+    pool: Pool | None = None,
 ) -> PhaseDiagram:
     """Tokens that start uniform on the sphere and attend to each other: how many are together at (β, t), on average.
 
     The flow is that of `sphere_flow` with the softmax, for every β ≥ 0 of `betas` and from `ensemble.batches` random
     starts, which are the same for all β. Many systems move in one compiled program, in float32 and in equal steps of
     at most `ensemble.step` between the times. With `save`, finished parts are written to that folder, each whole or not
-    at all, and the same call goes on from them. `workers` compute parts at the same time, in processes or on a cluster.
+    at all, and the same call resumes from them. A `pool` computes parts in parallel, in processes or on a cluster.
 
     Statement   x_i' = Proj_{x_i}(Σ_j e^{β⟨x_i,x_j⟩} x_j / Σ_j e^{β⟨x_i,x_j⟩}), x_i(0) independent, uniform;
                 returned: averages over the starts of #{i ≠ j: ⟨x_i,x_j⟩ > 1 − δ}/(n(n−1)), …
@@ -129,7 +129,7 @@ def phase_diagram(
     with bar("phase diagram", sweep.count) as show:
         missing = [i for i in range(sweep.count) if parts.load(i) is None]
         # in processes, not in threads: two programs at once in threads of XLA can wait for each other for ever
-        with closing((workers or Workers()).values(sweep.part, missing)) as sums:
+        with closing((pool or Pool()).values(sweep.part, missing)) as sums:
             for i, value in sums:
                 parts.save(missing[i], value)
                 show(len(parts.held), f"{len(parts.held)} of {sweep.count} parts")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.errors import ShapeError
+from measureformer.errors import ShapeError, need
 from measureformer.explore.plot import svg
 from measureformer.figures.figure import Figure
 from measureformer.figures.roles import PALETTE
@@ -33,6 +33,7 @@ def heat(matrix: Any, words: str, *, low: float = 0.0, high: float = 1.0, width:
     >>> heat([[0.0, 1.0]], "two entries")[:30]
     '<img src="data:image/png;base6'
     """
+    need("PIL", "explore")
     from PIL import Image
 
     entries = np.asarray(matrix, float)

@@ -7,14 +7,13 @@ a page of another site makes in the reader's browser.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import socket
 import webbrowser
 from collections.abc import Callable
 from typing import Any
 
-from measureformer.errors import DependencyError, OptionError
+from measureformer.errors import OptionError, need
 from measureformer.explore.catalogue import App, catalogue, find
 from measureformer.explore.page import index
 
@@ -64,13 +63,8 @@ def serve(name: str | None, *, host: str, port: int, ready: Callable[[str], None
 
 def require() -> None:
     """Refuse to go on where marimo or anywidget is not installed."""
-    missing = [name for name in ("marimo", "anywidget") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise DependencyError(
-            got=f"no {' and no '.join(missing)}",
-            need="marimo and anywidget, for apps in the browser",
-            do='Install them with: pip install "measureformer[explore]"',
-        )
+    for name in ("marimo", "anywidget"):
+        need(name, "explore")
 
 
 def application(host: str, port: int) -> Any:

@@ -6,7 +6,6 @@ string can break the drawing; the labels of numerical axes are Matplotlib's own 
 
 from __future__ import annotations
 
-import importlib
 import math
 import textwrap
 import warnings
@@ -15,8 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
+from measureformer.errors import need
 from measureformer.figures.figure import Figure, Scale, Series
 from measureformer.figures.roles import INK, MARKERS, Look, Looks
 from measureformer.pages.words import one_line
@@ -88,7 +88,7 @@ _STYLE: dict[str, Any] = {
 
 @contextmanager
 def style() -> Generator[None, None, None]:
-    matplotlib = cast(Any, importlib.import_module("matplotlib"))
+    matplotlib = need("matplotlib", "atlas")
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # a character that no font has is drawn as a box, and a number that has no place is not drawn: answer enough
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
@@ -99,7 +99,7 @@ def style() -> Generator[None, None, None]:
 def draw(figure: Figure) -> Any:
     """The figure as a `matplotlib.figure.Figure`, ready for `to_svg` and `to_pdf` or for changes by hand."""
     with style():
-        canvas = cast(Any, importlib.import_module("matplotlib.figure"))
+        canvas = need("matplotlib.figure", "atlas")
         drawing = canvas.Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained", facecolor="white")
         axes = drawing.add_subplot()
         # named positions are 0, 1, 2, …, which no logarithmic axis has

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from measureformer.errors import ResultFormatError
+from measureformer.pages.words import number, one_line
 from measureformer.storage.records import LATER
 
 Scale = Literal["linear", "log"]
@@ -105,6 +106,15 @@ class Figure:
                 need="two linear axes of numbers",
                 do="Leave out equal, or the scales and names.",
             )
+
+    def in_words(self) -> str:
+        """The figure for those who do not see it: its axes, and where each series begins and ends."""
+        curves = "; ".join(f"{series.label} ({series.style}{_ends(series.y)})" for series in self.series)
+        return one_line(f"{self.title}. {self.ylabel} against {self.xlabel}: {curves}.")
+
+
+def _ends(y: tuple[float, ...]) -> str:
+    return f", from {number(y[0])} to {number(y[-1])}" if len(y) > 1 else f", {number(y[0])}" if y else ""
 
 
 def _require_one_of(value: Any, choices: Any, what: str, do: str = "Leave it out for the first.") -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-from typing import Any, cast
+from typing import Any
 
+from measureformer.errors import need
 from measureformer.figures.draw import counts, curve, set_scale, style, wrapped, write_legend
 from measureformer.figures.figure import Figure
 from measureformer.figures.roles import Looks
@@ -25,7 +25,7 @@ def draw_panels(figure: Figure) -> Any:
     columns = _columns(len(single))
     rows = math.ceil(len(single) / columns)
     with style():
-        canvas = cast(Any, importlib.import_module("matplotlib.figure"))
+        canvas = need("matplotlib.figure", "atlas")
         width, height = (n * side + more for n, side, more in zip((columns, rows), _PANEL, _WORDS, strict=True))
         size = max(width, _NARROWEST), height
         drawing = canvas.Figure(figsize=size, layout="constrained", facecolor="white")

@@ -13,20 +13,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from measureformer.errors import SavedRunError
+from measureformer.errors import CheckpointError, SavedRunError
 from measureformer.flows.integrate import SOLVERS
 from measureformer.flows.walk import Stand
 from measureformer.measures import Discrete, SpaceTime
 from measureformer.numerics.arrays import on_device
 from measureformer.storage.files import write_atomically
+from measureformer.storage.safetensors import open_safetensors, to_safetensors
 
 FORMAT = 1
 MOST_LAYERS = 10**6
@@ -118,13 +118,14 @@ class Folder:
         if not file.exists():
             return None
         expected, structure = jax.tree.flatten(like)
-        with _opened(file) as arrays:
-            names = [f"{i:03d}" for i in range(len(expected))]
-            if sorted(arrays.keys()) != sorted([*names, "counts", "error"]):
-                raise _damaged(file, "has other arrays than this flow")
-            leaves = [_array(file, arrays, name, a.shape, a.dtype) for name, a in zip(names, expected, strict=True)]
-            counts = [int(c) for c in _array(file, arrays, "counts", (len(_COUNTS),), np.int64)]
-            error = float(_array(file, arrays, "error", (1,), np.float64)[0])
+        arrays, names = _opened(file), [f"{i:03d}" for i in range(len(expected))]
+        if sorted(arrays) != sorted([*names, "counts", "error"]):
+            raise _damaged(file, "has other arrays than this flow")
+        leaves = [
+            np.array(_array(file, arrays, name, a.shape, a.dtype)) for name, a in zip(names, expected, strict=True)
+        ]
+        counts = [int(c) for c in _array(file, arrays, "counts", (len(_COUNTS),), np.int64)]
+        error = float(_array(file, arrays, "error", (1,), np.float64)[0])
         stand = Stand(jax.tree.unflatten(structure, leaves), *counts, error=error)
         if not possible(stand):
             raise _damaged(file, f"counts {', '.join(map(str, counts))}, which this flow cannot have come to")
@@ -135,30 +136,30 @@ class Folder:
         file = self._file("state")
         if not file.exists():
             return 0
-        with _opened(file) as arrays:
-            reached = int(_array(file, arrays, "counts", (len(_COUNTS),), np.int64)[0])
+        reached = int(_array(file, _opened(file), "counts", (len(_COUNTS),), np.int64)[0])
         if not 0 <= reached < len(self.about["times"]):
             raise _damaged(file, "counts more times than there are")
         return reached
 
     def error(self) -> float:
         """The largest error bound of attention until then."""
-        with _opened(self._file("state")) as arrays:
-            return float(_array(self._file("state"), arrays, "error", (1,), np.float64)[0])
+        file = self._file("state")
+        return float(_array(file, _opened(file), "error", (1,), np.float64)[0])
 
     def initial(self) -> Any:
         """The measure at the first time."""
         file = self._file("initial")
         kind = KINDS[self.about["kind"]]
         names = sorted(_fields(kind))
-        with _opened(file) as arrays:
-            if sorted(arrays.keys()) != names:
-                raise _damaged(file, f"is no {self.about['kind']}")
-            shape = _shape(arrays, "points")
-            if len(shape) != 2 or 0 in shape:
-                raise _damaged(file, f"holds points of shape {shape}")
-            points = arrays.get_tensor("points")
-            given = {name: _array(file, arrays, name, shape[:1], points.dtype) for name in names if name != "points"}
+        arrays = _opened(file)
+        if sorted(arrays) != names:
+            raise _damaged(file, f"is no {self.about['kind']}")
+        shape = _shape(arrays, "points")
+        if len(shape) != 2 or 0 in shape:
+            raise _damaged(file, f"holds points of shape {shape}")
+        points = np.array(arrays["points"])
+        others = [name for name in names if name != "points"]
+        given = {name: np.array(_array(file, arrays, name, shape[:1], points.dtype)) for name in others}
         return kind(points=on_device(points), **{name: on_device(array) for name, array in given.items()})
 
     def points(self, reached: int, shape: tuple[int, ...], dtype: Any, *, read: bool = True) -> list[np.ndarray]:
@@ -166,24 +167,21 @@ class Folder:
         found, count = [], 0
         while count < reached:
             file = self._file(_part(count + 1))
-            with _opened(file) as arrays:
-                length = (*_shape(arrays, "points"), 0)[0]
-                if length == 0:
-                    raise _damaged(file, "holds no points")
-                part = _array(file, arrays, "points", (length, *shape), dtype, read=read)
+            arrays = _opened(file)
+            length = (*_shape(arrays, "points"), 0)[0]
+            if length == 0:
+                raise _damaged(file, "holds no points")
+            part = _array(file, arrays, "points", (length, *shape), dtype)
             count += length
             if read:
-                found.append(part[: length - max(0, count - reached)])
+                found.append(np.array(part[: length - max(0, count - reached)]))
         return found
 
     def _file(self, name: str) -> Path:
         return self.path / f"{name}.safetensors"
 
     def _write(self, name: str, arrays: dict[str, Any]) -> None:
-        from safetensors.numpy import save
-
-        data = save({key: np.asarray(array, order="C") for key, array in arrays.items()})
-        write_atomically(self._file(name), data, do=_OTHER)
+        write_atomically(self._file(name), to_safetensors(arrays), do=_OTHER)
 
 
 _OTHER = "Name another folder with save, or make room."
@@ -197,29 +195,25 @@ def _part(first: int) -> str:
     return f"points-{first:06d}"
 
 
-@contextmanager
-def _opened(file: Path) -> Generator[Any]:
-    from safetensors import SafetensorError, safe_open
-
+def _opened(file: Path) -> dict[str, np.ndarray]:
+    """Arrays of the file by name, as views into it: what is kept must be copied."""
     try:
-        with safe_open(file, framework="numpy") as arrays:
-            yield arrays
-    except (SafetensorError, OSError) as error:
+        return open_safetensors(file)
+    except (CheckpointError, OSError) as error:
         raise _damaged(file, f"cannot be read ({' '.join(str(error).split())[:80]})") from error
 
 
-def _shape(arrays: Any, name: str) -> tuple[int, ...]:
+def _shape(arrays: dict[str, np.ndarray], name: str) -> tuple[int, ...]:
     """Of the array of this name; () if there is none."""
-    return tuple(arrays.get_slice(name).get_shape()) if name in list(arrays.keys()) else ()
+    return arrays[name].shape if name in arrays else ()
 
 
-def _array(file: Path, arrays: Any, name: str, shape: Any, dtype: Any, *, read: bool = True) -> Any:
-    if name not in list(arrays.keys()) or _shape(arrays, name) != tuple(shape):
+def _array(file: Path, arrays: dict[str, np.ndarray], name: str, shape: Any, dtype: Any) -> np.ndarray:
+    if name not in arrays or _shape(arrays, name) != tuple(shape):
         raise _damaged(file, f"has {name} of shape {_shape(arrays, name)} instead of {tuple(shape)}")
-    array = arrays.get_tensor(name) if read else None
-    if array is not None and array.dtype != dtype:
-        raise _damaged(file, f"has {name} in {array.dtype} instead of {np.dtype(dtype)}")
-    return array
+    if arrays[name].dtype != dtype:
+        raise _damaged(file, f"has {name} in {arrays[name].dtype} instead of {np.dtype(dtype)}")
+    return arrays[name]
 
 
 def _damaged(file: Path, what: str) -> SavedRunError:

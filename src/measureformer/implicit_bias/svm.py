@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from measureformer.errors import InfeasibleError, OptionError, ToleranceError
+from measureformer.errors import InfeasibleError, OptionError, ToleranceError, need
 
 if TYPE_CHECKING:
     from measureformer.implicit_bias.problem import Problem
@@ -228,6 +228,7 @@ def _separates(A: np.ndarray, w: np.ndarray) -> bool:
 
 def _nuclear(parts: Constraints, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The same with the least nuclear norm, by an interior-point method; equalities and margins are then made exact."""
+    need("cvxpy", "atlas", instead="use the Frobenius norm")
     import cvxpy as cp
 
     shape = parts.left.shape[1], parts.right.shape[1]

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import OptionError
+from measureformer.errors import OptionError, need
 from measureformer.incontext.tasks import Prompts
 from measureformer.numerics.arrays import positive_int, prng_key
 
@@ -127,6 +127,7 @@ def lasso(alpha: float = 0.01) -> Baseline:
     >>> mf.incontext.baselines.lasso()(mf.incontext.tasks.sparse(3, nonzero=1).sample(jax.random.key(0), 2, 4)).shape
     (2, 4)
     """
+    need("sklearn", "atlas")
     from sklearn.linear_model import Lasso
 
     # a gap that is not closed after so many rounds does not matter here, and would warn
@@ -143,6 +144,7 @@ def greedy_tree(depth: int | None = None) -> Baseline:
     >>> mf.incontext.baselines.greedy_tree(2)(mf.incontext.tasks.tree(3, depth=2).sample(jax.random.key(0), 2, 4)).shape
     (2, 4)
     """
+    need("sklearn", "atlas")
     from sklearn.tree import DecisionTreeRegressor
 
     return partial(_prefixes, step=_fitted(lambda: DecisionTreeRegressor(max_depth=depth, random_state=0)))
@@ -158,6 +160,7 @@ def boosting(rounds: int = 50, *, depth: int = 4, rate: float = 0.1) -> Baseline
     >>> fit(mf.incontext.tasks.tree(3, depth=2).sample(jax.random.key(0), 2, 4)).shape
     (2, 4)
     """
+    need("sklearn", "atlas")
     from sklearn.ensemble import GradientBoostingRegressor
 
     make = lambda: GradientBoostingRegressor(  # noqa: E731

@@ -15,16 +15,15 @@ from measureformer.incontext.models import InContextModel
 from measureformer.numerics.arrays import on_device
 from measureformer.storage.files import write_atomically
 from measureformer.storage.folder import DO, damaged, read_json, read_tensors
+from measureformer.storage.safetensors import to_safetensors
 
 
 def write_model(folder: Path, model: InContextModel) -> None:
     """Both files, each whole or not there."""
-    import safetensors.numpy
-
     leaves, _ = jax.tree_util.tree_flatten_with_path(model)
     entries = {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
     write_atomically(folder / "model.json", json.dumps(model.about(), indent=1).encode(), do=DO)
-    write_atomically(folder / "model.safetensors", safetensors.numpy.save(entries), do=DO)
+    write_atomically(folder / "model.safetensors", to_safetensors(entries), do=DO)
 
 
 def load(folder: Any) -> InContextModel:

@@ -18,7 +18,7 @@ import numpy as np
 
 from measureformer.errors import CheckpointError
 from measureformer.lens.gguf import Packed, open_gguf
-from measureformer.lens.safetensors import damaged, open_safetensors
+from measureformer.storage.safetensors import damaged, open_safetensors
 
 INDEX = "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".cpkt", ".pkl")

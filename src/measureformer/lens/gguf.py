@@ -6,7 +6,6 @@ hostile file can be made to loop for ever. What the quantised blocks mean is lef
 
 from __future__ import annotations
 
-import importlib
 import math
 import struct
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.errors import CheckpointError, DependencyError
-from measureformer.lens.safetensors import damaged
+from measureformer.errors import CheckpointError, need
+from measureformer.storage.safetensors import damaged
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -49,15 +48,8 @@ class Packed:
 
 def package() -> Any:
     """The package `gguf`."""
-    try:
-        importlib.import_module("gguf.quants")
-        return importlib.import_module("gguf")
-    except ImportError as error:
-        raise DependencyError(
-            got=f"a GGUF file, and no package gguf ({error})",
-            need="the package that knows its quantised types",
-            do="pip install 'measureformer[lens]'",
-        ) from None
+    need("gguf.quants", "lens")
+    return need("gguf", "lens")
 
 
 class _Walk:

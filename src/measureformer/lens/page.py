@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from measureformer.atlas.report.card import described
 from measureformer.figures.draw import draw, to_svg
 from measureformer.figures.figure import Figure
 from measureformer.figures.panels import draw_panels
@@ -60,7 +59,7 @@ def _figure(name: str, figure: Figure, svg: bytes) -> Markup:
         tag("h3", one_line(figure.title), class_="unseen"),
         tag(
             "figure",
-            tag("img", src=source, alt=described(figure)),
+            tag("img", src=source, alt=figure.in_words()),
             tag("figcaption", f"{one_line(figure.caption)} ", tag("a", "SVG", href=f"figures/{name}.svg")),
         ),
         id=name,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from measureformer.errors import CheckpointError, DependencyError, TextError
+from measureformer.errors import CheckpointError, DependencyError, TextError, need
 from measureformer.lens.checkpoint import Checkpoint
 from measureformer.text.tokens import Characters, from_json
 
@@ -93,14 +92,7 @@ def _letters(path: Path) -> Letters | None:
 
 
 def _package() -> Any:
-    try:
-        return cast(Any, importlib.import_module("tokenizers"))
-    except ImportError:
-        raise DependencyError(
-            got="a text, and no package tokenizers",
-            need="the package that cuts texts into tokens",
-            do="pip install 'measureformer[lens]', or pass token numbers instead of text.",
-        ) from None
+    return need("tokenizers", "lens", instead="pass token numbers instead of text")
 
 
 def _from_gguf(config: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from measureformer.errors import DtypeError, ImageError, OptionError, ShapeError
+from measureformer.errors import DtypeError, ImageError, OptionError, ShapeError, need
 from measureformer.numerics.arrays import finite, floats, host
 from measureformer.numerics.random import generator
 from measureformer.parallel.progress import bar
@@ -59,6 +59,7 @@ def digits() -> tuple[Float[np.ndarray, "n 8 8"], np.ndarray]:
     >>> images.shape, labels[:3].tolist()
     ((1797, 8, 8), [0, 1, 2])
     """
+    need("sklearn", "atlas")
     from sklearn.datasets import load_digits
 
     data: Any = load_digits()
@@ -183,6 +184,7 @@ def _files(paths: Sequence[Any]) -> list[Path]:
 
 def _read(path: Path, size: tuple[int, int] | None) -> np.ndarray:
     """Grey values in [−1, 1] of one file, as float32."""
+    need("PIL", "atlas")
     from PIL import Image, UnidentifiedImageError
 
     try:

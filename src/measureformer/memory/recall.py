@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from measureformer.attention import attend
-from measureformer.errors import ImageError, OptionError
+from measureformer.errors import ImageError, OptionError, need
 from measureformer.memory import theorems
 from measureformer.memory.classical import Classical
 from measureformer.memory.dense import Dense
@@ -129,6 +129,7 @@ def draw_recall(images: Any, queries: Any, recalls: Mapping[str, Recall], *, kin
     >>> mf.memory.draw_recall(images, queries, {"modern": mf.memory.recall(images, queries)})[:5]
     b'<?xml'
     """
+    need("matplotlib", "atlas")
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

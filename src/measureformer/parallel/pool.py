@@ -1,48 +1,50 @@
-"""`sweep`: a function at many points, here, in processes of this machine, or on a Dask cluster; `Workers` says where.
+"""`sweep` evaluates a function at many points; a `Pool` says where: local processes (joblib) or a Dask cluster.
 
-All through joblib. What the function raises is raised again; a worker that dies is no error of the function: on a
-cluster its points go to the other workers, and on one machine they are reported as lost.
+Exceptions of the function are raised again. The death of a process is not one of them: a cluster retries its points on
+other processes, and on one machine they are reported as lost.
 """
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 import signal
 import warnings
 from collections.abc import Callable, Generator, Sequence
-from concurrent import futures
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, cast
 
-from measureformer.errors import DependencyError, OptionError, SchedulerError, WorkerLost
+from measureformer.errors import OptionError, SchedulerError, WorkerLost, need
 from measureformer.parallel.progress import bar, hushed
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds within which a scheduler must answer, and have a worker."""
+"""Seconds within which a scheduler must answer, and have a Dask worker."""
+
+IDLE = 5.0
+"""Seconds after which an idle process of this machine ends and returns its memory."""
 
 
 @dataclass(frozen=True)
 class Lost:
-    """What stands for the value of a function whose worker died."""
+    """Stands for the value at a point whose process died."""
 
     why: str
 
 
 @dataclass(frozen=True)
-class Workers:
+class Pool:
     """Where a sweep runs: `jobs` processes of this machine, or the Dask cluster whose scheduler has this address.
 
-    Every worker of a cluster needs the same measureformer and one thread; anybody who can reach a scheduler can run
-    code on its workers and read what they return, so it belongs into a network that you trust.
+    Every Dask worker needs the same version of measureformer and one thread. Anybody who can reach a scheduler can run
+    code on its workers and read what they return: keep it in a network that you trust.
 
     >>> import measureformer as mf
-    >>> mf.Workers(jobs=2)
-    Workers(jobs=2, scheduler=None)
+    >>> mf.Pool(jobs=2)
+    Pool(jobs=2, scheduler=None)
     """
 
     jobs: int = 1
@@ -62,8 +64,9 @@ class Workers:
         """(i, function(items[i])) for all i, in the order in which they are finished."""
         if self.scheduler is not None:
             return _on_cluster(function, items, self.scheduler)
-        workers = min(self.jobs, len(items))
-        return _in_processes(function, items, workers) if workers > 1 else _here(function, items)
+        if (jobs := min(self.jobs, len(items))) > 1:
+            return _in_processes(function, items, jobs)
+        return ((i, function(item)) for i, item in enumerate(items))
 
     def values(self, function: Callable[[S], T], items: Sequence[S]) -> Generator[tuple[int, T], None, None]:
         """The same; a value that is lost is an error."""
@@ -72,17 +75,17 @@ class Workers:
                 if isinstance(value, Lost):
                     raise WorkerLost(
                         got=f"no value at point {i}: {value.why}",
-                        need="workers that live until the function returns",
+                        need="processes that live until the function returns",
                         do="Give them more memory, or use fewer of them at a time.",
                     )
                 yield i, value
 
 
-def sweep(function: Callable[[S], T], points: Sequence[S], *, workers: Workers | None = None) -> list[T]:
-    """`[function(point) for point in points]`, in parallel, with a bar that shows the time left.
+def sweep(function: Callable[[S], T], points: Sequence[S], *, pool: Pool | None = None) -> list[T]:
+    """`[function(point) for point in points]`, in a pool, with a bar that shows the time left.
 
-    The function, the points and the values travel between processes: a function of a module, or a lambda, will do; a
-    key goes as `jax.random.key_data(key)`. Values come back in the order of the points.
+    The function, the points and the values are sent between processes: a function of a module or a lambda is fine; send
+    a key as `jax.random.key_data(key)`. Values come back in the order of the points.
 
     >>> import measureformer as mf
     >>> mf.sweep(lambda beta: 2 * beta, [0.5, 1.0])
@@ -90,106 +93,80 @@ def sweep(function: Callable[[S], T], points: Sequence[S], *, workers: Workers |
     """
     items = list(points)
     found: dict[int, T] = {}
-    with bar("sweep", len(items)) as show, closing((workers or Workers()).values(function, items)) as values:
+    with bar("sweep", len(items)) as show, closing((pool or Pool()).values(function, items)) as values:
         for i, value in values:
             found[i] = value
             show(len(found), f"{len(found)} of {len(items)}")
     return [found[i] for i in range(len(items))]
 
 
-def _here(function: Callable[[S], T], items: Sequence[S]) -> Generator[tuple[int, T | Lost], None, None]:
-    yield from ((i, function(item)) for i, item in enumerate(items))
-
-
 def _numbered(function: Callable[[S], T], i: int, item: S) -> tuple[int, T]:
-    # bars of several workers at once would be written into each other
-    with hushed():
-        return i, function(item)
-
-
-def _in_worker(function: Callable[[S], T], i: int, item: S) -> tuple[int, T]:
-    # Ctrl-C reaches the whole process group; the parent decides what becomes of a worker
+    # Ctrl-C reaches the whole process group; the parent decides what becomes of its processes
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return _numbered(function, i, item)
+    return i, _hushed(function, item)
+
+
+def _hushed(function: Callable[[S], T], item: S) -> T:
+    # progress bars of several processes would be written into each other
+    with hushed():
+        return function(item)
 
 
 def _in_processes(
-    function: Callable[[S], T], items: Sequence[S], workers: int
+    function: Callable[[S], T], items: Sequence[S], jobs: int
 ) -> Generator[tuple[int, T | Lost], None, None]:
-    joblib = cast(Any, importlib.import_module("joblib"))
-    loky = cast(Any, importlib.import_module("joblib.externals.loky"))
-    # a worker that has grown is replaced by a new one, and nothing is lost; the warning comes from a thread of loky
+    joblib = need("joblib", "atlas", instead="use one process")
+    # a process that has grown is replaced by a new one, and nothing is lost; the warning comes from a thread of loky
     warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
     left = set(range(len(items)))
-    jobs = [joblib.delayed(_in_worker)(function, i, item) for i, item in enumerate(items)]
-    parallel = joblib.Parallel(n_jobs=workers, backend="loky", return_as="generator_unordered", batch_size=1)
-    values = cast(Generator[tuple[int, T], None, None], parallel(jobs))
+    calls = [joblib.delayed(_numbered)(function, i, item) for i, item in enumerate(items)]
+    with joblib.parallel_config(backend="loky", n_jobs=jobs, idle_worker_timeout=IDLE):
+        parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1)
+    values = cast(Generator[tuple[int, T], None, None], parallel(calls))
     try:
         for i, value in values:
             left.discard(i)
             yield i, value
-    except loky.process_executor.BrokenProcessPool as error:
-        yield from ((i, Lost(f"a worker process died: {error}")) for i in sorted(left))
+    except BrokenProcessPool as error:
+        yield from ((i, Lost(f"a process died: {error}")) for i in sorted(left))
     finally:
         with warnings.catch_warnings():
-            # busy workers would keep an interrupted run from ending; joblib warns that it cancels them
+            # joblib kills the busy processes of an interrupted run, and warns that it does
             warnings.simplefilter("ignore", UserWarning)
             values.close()
-        # idle workers would hold their memory for minutes
-        loky.get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
 
 
 def _on_cluster(
     function: Callable[[S], T], items: Sequence[S], scheduler: str
 ) -> Generator[tuple[int, T | Lost], None, None]:
-    joblib = cast(Any, importlib.import_module("joblib"))
-    distributed = _dask()
-    _require_sendable(function, items)
+    distributed = need("distributed", "dask", instead="use processes of this machine")
     client = _connect(distributed, scheduler)
     try:
-        jobs = [joblib.delayed(_numbered)(function, i, item) for i, item in enumerate(items)]
         # all at once: the scheduler moves points between workers, also to those that join later
-        parallel = joblib.Parallel(
-            n_jobs=-1, backend=_backend(client), return_as="generator_unordered", batch_size=1, pre_dispatch="all"
-        )
-        values = cast(Generator[tuple[int, T | Lost], None, None], parallel(jobs))
-        try:
-            yield from values
-        except (futures.CancelledError, asyncio.CancelledError):
-            raise SchedulerError(
-                got=f"the scheduler {scheduler!r}, which is gone",
-                need="a scheduler that lives until the end",
-                do="Start it again: what was finished is kept where results are saved.",
-            ) from None
-        finally:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                values.close()
+        left = _submitted(client, partial(_hushed, function), items)
+        for future in distributed.as_completed(list(left), loop=client.loop):
+            i = left.pop(future)
+            if future.cancelled():
+                raise SchedulerError(
+                    got=f"the scheduler {scheduler!r}, which is gone",
+                    need="a scheduler that lives until the end",
+                    do="Start it again: what was finished is kept where results are saved.",
+                )
+            killed = isinstance(error := future.exception(), distributed.KilledWorker)
+            yield i, Lost(" ".join(str(error).split())[:200]) if killed else future.result()
     finally:
         client.close(timeout=PATIENCE)
 
 
-def _require_sendable(function: Callable[[Any], Any], items: Sequence[Any]) -> None:
-    """What cannot be sent would be waited for for ever: joblib's Dask backend sends in the background."""
-    cloudpickle = cast(Any, importlib.import_module("cloudpickle"))
+def _submitted(client: Any, function: Callable[[S], T], items: Sequence[S]) -> dict[Any, int]:
+    """The number of the item of every future."""
     try:
-        cloudpickle.dumps((function, list(items)))
-    except Exception as error:  # whatever an object raises when it is taken apart
+        return {future: i for i, future in enumerate(client.map(function, items, pure=False))}
+    except Exception as error:  # whatever an object raises when it is pickled
         raise OptionError(
             got=f"a function, or points, that cannot be sent to workers ({type(error).__name__}: {str(error)[:100]})",
             need="numbers, texts, NumPy arrays and functions of them",
             do="Open files and make keys inside the function.",
-        ) from None
-
-
-def _dask() -> Any:
-    try:
-        return importlib.import_module("distributed")
-    except ImportError as error:
-        raise DependencyError(
-            got=f"no Dask ({error})",
-            need="the extra that brings it",
-            do="Install it with: pip install 'measureformer[dask]'",
         ) from None
 
 
@@ -215,28 +192,3 @@ def _connect(distributed: Any, scheduler: str) -> Any:
             got=f"the scheduler {scheduler!r} without workers", need="at least one worker", do=advice
         ) from None
     return client
-
-
-def _backend(client: Any) -> Any:
-    """joblib's Dask backend with two things mended.
-
-    A point whose workers all died would be waited for for ever; and with a single worker everything would run here.
-    """
-    base = cast(Any, importlib.import_module("joblib._dask")).DaskDistributedBackend
-
-    class Backend(base):
-        def effective_n_jobs(self, n_jobs: int) -> int:
-            return max(2, base.effective_n_jobs(self, n_jobs))
-
-        def submit(self, func: Any, callback: Any = None) -> Any:
-            future: Any = base.submit(self, func, callback)
-            ((_, (_, i, _), _),) = func.items
-
-            def tell(done: Any) -> None:
-                if error := done.exception():
-                    callback([(i, Lost(" ".join(str(error).split())[:200]))])
-
-            future.add_done_callback(tell)
-            return future
-
-    return Backend(client=client)

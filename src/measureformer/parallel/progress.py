@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from importlib.util import find_spec
 
 QUIET = 2.0
 """Seconds after which the bar appears."""
@@ -23,7 +24,7 @@ _HUSHED: ContextVar[bool] = ContextVar("hushed", default=False)
 
 
 @contextmanager
-def bar(title: str, total: float, *, shown: bool = True) -> Generator[Show]:
+def bar(title: str, total: int | float, *, shown: bool = True) -> Generator[Show]:
     """Hands out `show(done, note)`, to be called whenever there is news; `done` counts up to `total`.
 
     Work that is part of other work with a bar says nothing: the whole speaks for its parts.
@@ -32,7 +33,8 @@ def bar(title: str, total: float, *, shown: bool = True) -> Generator[Show]:
     if not shown or _HUSHED.get() or not sys.stderr or sys.stderr.closed:
         yield lambda done, note: None
         return
-    told = _drawn if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else _written
+    drawable = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and find_spec("rich") is not None
+    told = _drawn if drawable else _written
     with hushed(), told(title, total) as show:
         yield show
 
@@ -48,7 +50,7 @@ def hushed() -> Generator[None]:
 
 
 @contextmanager
-def _drawn(title: str, total: float) -> Generator[Show]:
+def _drawn(title: str, total: int | float) -> Generator[Show]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -63,7 +65,7 @@ def _drawn(title: str, total: float) -> Generator[Show]:
     rich, began = Progress(*columns, console=Console(stderr=True), transient=True), time.monotonic()
     task = rich.add_task("", total=total)
 
-    def show(done: float, note: str) -> None:
+    def show(done: int | float, note: str) -> None:
         if time.monotonic() - began >= QUIET:
             rich.start()
             rich.update(task, completed=done, description=note)
@@ -75,7 +77,7 @@ def _drawn(title: str, total: float) -> Generator[Show]:
 
 
 @contextmanager
-def _written(title: str, total: float) -> Generator[Show]:
+def _written(title: str, total: int | float) -> Generator[Show]:
     """A thread writes the newest note every few seconds: a stage that takes a minute is told while it lasts."""
     newest, over, stream, began = [(0.0, "")], threading.Event(), sys.stderr, time.monotonic()
 
@@ -92,7 +94,7 @@ def _written(title: str, total: float) -> Generator[Show]:
             with suppress(OSError, ValueError):
                 print(f"{title}, {share}{time.monotonic() - began:.0f} s{words}", file=stream, flush=True)
 
-    def show(done: float, note: str) -> None:
+    def show(done: int | float, note: str) -> None:
         newest[0] = done, note
 
     speaker = threading.Thread(target=speak, daemon=True)

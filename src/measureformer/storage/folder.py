@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from measureformer.errors import SavedRunError
+from measureformer.errors import CheckpointError, SavedRunError
 from measureformer.numerics.arrays import on_device
 from measureformer.storage.files import write_atomically
+from measureformer.storage.safetensors import read_safetensors, to_safetensors
 
 FORMAT = 2
 """Version of the files in a folder."""
@@ -58,11 +59,9 @@ class Folder(NamedTuple):
         return Folder(path, hashlib.sha256(text.encode()).hexdigest())
 
     def write(self, state: Any, losses: np.ndarray, records: dict[str, np.ndarray]) -> None:
-        import safetensors.numpy
-
         entries = {**_named(state), "losses": losses}
         entries |= {RECORD + name: np.ascontiguousarray(values) for name, values in records.items()}
-        data = safetensors.numpy.save(entries, {"problem": self.name})
+        data = to_safetensors(entries, {"problem": self.name})
         write_atomically(self.path / "state.safetensors", data, do=DO)
 
     def read(self, state: Any, losses: np.ndarray) -> tuple[Any, np.ndarray, dict[str, np.ndarray]]:
@@ -93,14 +92,12 @@ def _records(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def read_tensors(file: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The arrays and the metadata of a safetensors file, or a refusal."""
-    import safetensors
-
     try:
-        with safetensors.safe_open(file, "numpy") as opened:
-            metadata = opened.metadata() or {}
-            return {name: opened.get_tensor(name) for name in opened.keys()}, metadata  # noqa: SIM118 no dictionary
-    except (OSError, safetensors.SafetensorError) as error:
+        return read_safetensors(file)
+    except OSError as error:
         raise damaged(file, f"cannot be read ({error})") from error
+    except CheckpointError as error:
+        raise damaged(file, f"cannot be read ({error.got})") from error
 
 
 def read_json(file: Path) -> dict[str, Any]:

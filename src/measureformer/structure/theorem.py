@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from importlib import metadata
 from typing import Any
 
 import equinox as eqx
 import numpy as np
 
-from measureformer.atlas.references import cite
-from measureformer.atlas.result import Check, Outcome, Result
 from measureformer.errors import SupportError
-from measureformer.measures import AbstractDomain, Discrete
+from measureformer.measures import AbstractDomain
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.random import generator
 from measureformer.structure.black_box import Atoms, BlackBox, w1
@@ -64,50 +59,6 @@ class TransformerReport(eqx.Module):
     def lipschitz(self) -> float:
         """The largest ratio of differences of G to distances that was seen: a lower bound of its constant."""
         return float("nan") if self.derivative is None else self.derivative.lipschitz
-
-    def outcome(self) -> Outcome:
-        """The numbers as checks, for a claim or a report: what was not reached is NaN, and inconclusive."""
-        ends = [
-            float("nan") if part is None else (part.witness.jump if part.witness else 0.0) / self.scale
-            for part in (self.itself, self.derivative)
-        ]
-        violations = float("nan") if self.support is None else float(not self.support.holds)
-        return Outcome(
-            (
-                Check("jump of f, as a share of the image", ends[0], high=0.0),
-                Check("violations of the support", violations, high=0.0),
-                Check("jump of the in-context map, as a share of the image", ends[1], high=0.0),
-                Check("W_1 to the recovered map, held out", self.held_out / self.scale, high=REPRODUCED),
-            )
-        )
-
-    def result(self, key: Any, *, name: str = "black-box") -> Result:
-        """The numbers as a `Result`, which is JSON and which the report can draw.
-
-        Its control is f with every atom split in two, a tenth of the image apart: the same checks must reject it.
-        """
-        start = time.perf_counter()
-        control = is_transformer(_split(self.box, self.scale / 20), self.domain, key, trials=1).outcome()
-        return Result(
-            claim=f"furuya-2025-theorem-on-{name}",
-            chapter="structure",
-            chapter_title="Which maps between measures are transformers",
-            title=f"Is {name} a transformer?",
-            statement="f(μ) = G(μ,·)♯μ with a continuous in-context map G.",
-            hypotheses=("a search for violations, which is evidence and no proof",),
-            reference="furuya2025, Theorem 1",
-            citation=cite("furuya2025"),
-            control_statement="f, and then every atom split in two.",
-            run=self.outcome(),
-            control=control,
-            seed=0,
-            preset="full",
-            config={"trials": self.trials, "calls": self.calls, "dim": self.domain.dim},
-            versions={package: metadata.version(package) for package in ("jax", "numpy")},
-            seconds=time.perf_counter() - start,
-            fingerprint="",
-            command="mf.is_transformer(f, domain, key)",
-        )
 
     def report(self) -> str:
         """The evidence in sentences."""
@@ -227,14 +178,6 @@ def _rejected(
         box,
         domain,
     )
-
-
-def _split(box: BlackBox, step: float) -> Callable[[Discrete], Discrete]:
-    def f(mu: Discrete) -> Discrete:
-        nu = box(mu)
-        return 0.5 * nu.push(lambda y: np.asarray(y) - step) + 0.5 * nu.push(lambda y: np.asarray(y) + step)
-
-    return f
 
 
 def _held_out(G: Recovered, domain: AbstractDomain, rng: np.random.Generator) -> float:

@@ -15,6 +15,7 @@ from measureformer.incontext.language import LanguageModel
 from measureformer.numerics.arrays import on_device
 from measureformer.storage.files import write_atomically
 from measureformer.storage.folder import DO, damaged, read_json, read_tensors
+from measureformer.storage.safetensors import to_safetensors
 from measureformer.text.tokens import Tokenizer, from_json
 
 _BLOCK = {
@@ -56,13 +57,11 @@ def save(text_model: TextModel, folder: Any) -> None:
     ...     mf.text.load(folder).model.parameters == net.parameters
     True
     """
-    import safetensors.numpy
-
     model, folder = text_model.model, Path(folder)
     check_architecture(model.architecture)
     tensors = {name: np.asarray(value, order="C") for name, value in _tensors(model).items()}
     # the format that readers ask for before they look at the tensors
-    write_atomically(folder / "model.safetensors", safetensors.numpy.save(tensors, {"format": "pt"}), do=DO)
+    write_atomically(folder / "model.safetensors", to_safetensors(tensors, {"format": "pt"}), do=DO)
     write_atomically(folder / "tokenizer.json", text_model.tokenizer.to_json().encode(), do=DO)
     write_atomically(folder / "config.json", json.dumps(_config(model), indent=1).encode(), do=DO)
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import equinox as eqx
 import numpy as np
 
-from measureformer.errors import DependencyError, TextError
+from measureformer.errors import TextError, need
 from measureformer.numerics.arrays import positive_int
 
 
@@ -150,16 +150,6 @@ def from_json(description: str) -> Tokenizer:
 
 
 def _library() -> Any:
-    try:
-        import tokenizers
-        import tokenizers.decoders
-        import tokenizers.models
-        import tokenizers.pre_tokenizers
-        import tokenizers.trainers
-    except ImportError as error:
-        raise DependencyError(
-            got="no library `tokenizers`",
-            need="it for byte pairs",
-            do='Install it with pip install "measureformer[lens]", or use characters.',
-        ) from error
-    return tokenizers
+    for part in ("decoders", "models", "pre_tokenizers", "trainers"):
+        need(f"tokenizers.{part}", "lens", instead="use characters")
+    return need("tokenizers", "lens")

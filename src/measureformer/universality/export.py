@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.errors import SavedRunError
+from measureformer.errors import CheckpointError, SavedRunError
 from measureformer.measures.domain import AbstractDomain, Ball, Box
 from measureformer.numerics.arrays import owned, positive_int
 from measureformer.storage.files import write_atomically
+from measureformer.storage.safetensors import read_safetensors, to_safetensors
 from measureformer.universality.compiled import Compiled, Layers, blank, stacked
 
 FORMAT = "1"
 
 
 def write(net: Compiled, path: Any) -> None:
-    import safetensors.numpy
-
     about = {
         "format": FORMAT,
         "activation": net.activation,
@@ -30,7 +29,7 @@ def write(net: Compiled, path: Any) -> None:
         "domain": json.dumps(_described(net.domain)),
         "story": json.dumps(net.story),
     }
-    data = safetensors.numpy.save(state_dict(net), about)
+    data = to_safetensors(state_dict(net), about)
     write_atomically(Path(path), data, do="Choose another file, or make room.")
 
 
@@ -73,15 +72,13 @@ def load(path: Any) -> Compiled:
     >>> again.error_bound == net.error_bound, again(mf.Discrete.dirac([0.5]), [0.5]).round(2).tolist()
     (True, [0.25])
     """
-    import safetensors
-
     path = Path(path)
     try:
-        with safetensors.safe_open(path, "numpy") as opened:
-            about = opened.metadata() or {}
-            found = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 not a dictionary
-    except (OSError, safetensors.SafetensorError) as error:
+        found, about = read_safetensors(path)
+    except OSError as error:
         raise _damaged(path, f"cannot be read ({error})") from error
+    except CheckpointError as error:
+        raise _damaged(path, f"cannot be read ({error.got})") from error
     if about.get("format") != FORMAT:
         raise _damaged(path, "is not a network that was compiled here")
     try:

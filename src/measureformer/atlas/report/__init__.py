@@ -13,13 +13,10 @@ from measureformer.atlas.atlas import FILE, Atlas, Missing, Survey
 from measureformer.atlas.report.bibliography import FILE as BIBTEX
 from measureformer.atlas.report.bibliography import bibtex, cited
 from measureformer.atlas.report.export import export
+from measureformer.atlas.report.frame import HOME
 from measureformer.atlas.report.pages import chapter_page, overview_page
 from measureformer.atlas.report.view import View
 from measureformer.atlas.result import Result
-from measureformer.figures.save import save_figure as save_figure
-from measureformer.lens.page import Part as Part
-from measureformer.lens.page import write_lens_report as write_lens_report
-from measureformer.pages.frame import HOME
 from measureformer.storage.files import write_atomically
 
 

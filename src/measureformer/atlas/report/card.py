@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 
+from measureformer.atlas.report.frame import verdict
 from measureformer.atlas.report.view import SAID, Shown, View
 from measureformer.atlas.result import Check, Control, Result
 from measureformer.atlas.words import interval, measured
-from measureformer.figures.figure import Figure
-from measureformer.pages.frame import verdict
 from measureformer.pages.markup import Markup, join, tag
 from measureformer.pages.prose import prose
 from measureformer.pages.words import number, one_line
@@ -100,19 +99,9 @@ def _figure(result: Result, svg: bytes) -> Markup:
     return tag(
         "figure",
         # an image can neither run nor fetch anything, whatever its SVG holds
-        tag("img", src=f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}", alt=described(data)),
+        tag("img", src=f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}", alt=data.in_words()),
         tag("figcaption", join(prose(data.caption), " "), tag("span", join(*links, by=" "), class_="export")),
     )
-
-
-def described(figure: Figure) -> str:
-    """The figure in words, for those who do not see it."""
-    curves = "; ".join(f"{series.label} ({series.style}{_ends(series.y)})" for series in figure.series)
-    return one_line(f"{figure.title}. {figure.ylabel} against {figure.xlabel}: {curves}.")
-
-
-def _ends(y: Sequence[float]) -> str:
-    return f", from {number(y[0])} to {number(y[-1])}" if len(y) > 1 else f", {number(y[0])}" if y else ""
 
 
 def _open(claim: Shown) -> Markup:

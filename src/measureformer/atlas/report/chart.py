@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from measureformer.atlas.report.frame import SIGNS
 from measureformer.atlas.report.view import SAID, Page, Shown, View
-from measureformer.pages.frame import SIGNS
 from measureformer.pages.markup import Markup, tag
 from measureformer.pages.words import one_line
 

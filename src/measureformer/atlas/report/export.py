@@ -18,7 +18,7 @@ from measureformer.atlas.report.tables import checks_csv, figure_csv
 from measureformer.atlas.result import Result
 from measureformer.figures.draw import draw, settle, to_pdf, to_svg
 from measureformer.figures.figure import Figure
-from measureformer.parallel.pool import Workers
+from measureformer.parallel.pool import Pool
 from measureformer.storage.files import write_atomically
 
 _SOURCES = ("draw.py", "figure.py", "roles.py")
@@ -38,7 +38,7 @@ def export(results: Sequence[Result], out: Path, *, jobs: int = 1) -> dict[str, 
             waiting.append((result.claim, figure))
         else:
             found[result.claim] = kept
-    for i, (svg, pdf) in Workers(jobs).values(_drawn, [figure for _, figure in waiting]):
+    for i, (svg, pdf) in Pool(jobs).values(_drawn, [figure for _, figure in waiting]):
         place = claim_file(out / "figures", waiting[i][0], "svg")
         # the SVG last: where it is there, the other one is
         write_atomically(place.with_suffix(".pdf"), pdf)

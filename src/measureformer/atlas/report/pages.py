@@ -8,8 +8,8 @@ from measureformer.atlas.report.bibliography import FILE as BIBTEX
 from measureformer.atlas.report.bibliography import cited
 from measureformer.atlas.report.card import card
 from measureformer.atlas.report.chart import chapter_map, overview
+from measureformer.atlas.report.frame import HOME, chapters_nav, document, verdict
 from measureformer.atlas.report.view import KINDS, SAID, Kind, Page, Shown, View
-from measureformer.pages.frame import HOME, chapters_nav, document, verdict
 from measureformer.pages.markup import Markup, join, tag
 from measureformer.pages.prose import prose
 from measureformer.pages.words import number, one_line

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from measureformer.errors import ConstructionError, DimensionMismatchError, DomainError, OptionError, ShapeError
+from measureformer.errors import ConstructionError, DimensionMismatchError, DomainError, OptionError, ShapeError, need
 from measureformer.numerics.arrays import finite, floats
 from measureformer.sequences.boltzmann.operator import kajitsuka24_log_separation
 
@@ -275,6 +275,7 @@ def _scanned(p: np.ndarray, entries: np.ndarray, reach: float) -> tuple[float, n
 
 def _precise(p: np.ndarray, c: float, reach: float, digits: int) -> np.ndarray:
     """Codes of projections (…, n) with many digits, as an array of mpmath numbers."""
+    need("mpmath", "atlas")
     import mpmath
 
     with mpmath.workdps(digits):
@@ -290,6 +291,7 @@ def _one(mpmath: Any, seen: list[float], own: float, c: float, reach: float) -> 
 
 
 def _certified(p: np.ndarray, entries: np.ndarray, settings: tuple[float, float, int]) -> tuple[np.ndarray, float]:
+    need("mpmath", "atlas")
     import mpmath
 
     c, reach, digits = settings

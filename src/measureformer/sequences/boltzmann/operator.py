@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.errors import OptionError
+from measureformer.errors import OptionError, need
 from measureformer.numerics.arrays import finite, floats, positive_int
 
 
@@ -37,6 +37,7 @@ def log_boltz_gap(a: Any, b: Any) -> float:
     >>> round(mf.sequences.boltzmann.log_boltz_gap([100.0, 50.0, 0.0], [100.0, 50.0, -9.0]), 3)
     -95.395
     """
+    need("mpmath", "atlas")
     import mpmath
 
     vectors = [np.asarray(floats(x, name), float).reshape(-1).tolist() for x, name in ((a, "a"), (b, "b"))]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
 
 from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.incontext_controls import weakest
-from measureformer.atlas.helpers.incontext_floats import floats
 from measureformer.atlas.helpers.incontext_learner import Learner, learned, prompts, start
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.incontext import InContextModel
 from measureformer.incontext.baselines import averaging_error, least_squares_error
+from measureformer.numerics.types import Key
+
+CONTROLS = {
+    "before-training": "The model before training.",
+    "labels-of-other-functions": "The same training on labels that each come from a function of their own.",
+}
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Config(Learner):
     """Largest distance from least squares while there are fewer examples than dimensions."""
 
 
-def _errors(key: Any, config: Config, model: InContextModel) -> tuple[np.ndarray, np.ndarray]:
+def _errors(key: Key, config: Config, model: InContextModel) -> tuple[np.ndarray, np.ndarray]:
     """Normalised errors after 0, 1, … examples, and five standard errors. A measure needs an example: before it, 1."""
     drawn = prompts(jax.random.fold_in(key, 3), config, config.prompts)
     found = np.asarray(model.predictions(drawn.x, drawn.y), float)
@@ -40,42 +43,46 @@ def _checks(errors: tuple[np.ndarray, np.ndarray], config: Config) -> tuple[Chec
     law = least_squares_error(config.dim, np.arange(config.points))
     # without an example there is no measure, and no prediction to judge
     few = slice(1 if config.reading == "measure" else 0, config.dim)
-    ratio = mean[-1] / float(averaging_error(config.dim, config.points - 1))
+    ratio = mean[-1] / averaging_error(config.dim, config.points - 1)
+    both = tuple(CONTROLS)
     return (
-        Check("error after all examples", float(mean[-1]), high=config.last, error=float(width[-1])),
-        Check("distance from 1 − k/d for k < d", float(np.abs(mean - law)[few].max()), high=config.away),
-        Check("over that of averaging, after all examples", float(ratio), high=0.8),
+        Check("error after all examples", mean[-1], high=config.last, error=width[-1], rejected_by=both),
+        Check("distance from 1 − k/d for k < d", np.abs(mean - law)[few].max(), high=config.away, rejected_by=both),
+        Check("over that of averaging, after all examples", ratio, high=0.8, rejected_by=both),
     )
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    learner, k = config.plain(), np.arange(config.points)
-    found, width = _errors(key, config, learned(key, learner).model)
-    before, _ = _errors(key, config, start(key, learner))
-    other, _ = _errors(key, config, learned(key, learner, blend=1.0).model)
-    figure = Figure(
+def _model(key: Key, config: Config, variant: str) -> InContextModel:
+    learner = config.plain()
+    if variant == "before-training":
+        return start(key, learner)
+    return learned(key, learner, blend=1.0 if variant == "labels-of-other-functions" else 0.0).model
+
+
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    errors = _errors(key, config, _model(key, config, variant))
+    return Outcome(_checks(errors, config), _figure(key, config, *errors) if variant == "claim" else None)
+
+
+def _figure(key: Key, config: Config, found: np.ndarray, width: np.ndarray) -> Figure:
+    k = np.arange(config.points)
+    before, other = (_errors(key, config, _model(key, config, control))[0] for control in CONTROLS)
+    return Figure(
         "Learning linear functions in context",
         "examples",
         "error over that of predicting 0",
         (
-            Series("transformer", floats(k), floats(found)),
-            Series("five standard errors", floats(k), floats(found - width), "band", floats(found + width)),
-            Series("control: before training", floats(k), floats(before)),
-            Series("control: labels of other functions", floats(k), floats(other)),
-            Series("least squares, 1 − k/d", floats(k), floats(least_squares_error(config.dim, k)), "dashed"),
+            Series("transformer", k, found, role="measured"),
+            Series("five standard errors", k, found - width, "band", found + width, role="measured"),
+            Series("control: before training", k, before, role="control"),
+            Series("control: labels of other functions", k, other, role="control"),
+            Series("least squares, 1 − k/d", k, least_squares_error(config.dim, k), "dashed", role="theory"),
         ),
         caption=(
             f"d = {config.dim}; {config.layers} layers of {config.heads} heads, width {config.width}; {config.steps} "
             f"steps of {config.batch} fresh prompts; errors over {config.prompts} others."
         ),
     )
-    return Outcome(_checks((found, width), config), figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    learner = config.plain()
-    models = start(key, learner), learned(key, learner, blend=1.0).model
-    return Outcome(weakest(*(_checks(_errors(key, config, model), config) for model in models)))
 
 
 claim = Claim(
@@ -91,12 +98,8 @@ claim = Claim(
         "compared from the first example on where the prompt is read as a measure, which has to have one",
     ),
     reference="garg2022, Section 3",
-    run=_run,
-    control=_control,
-    control_statement=(
-        "The model before training, and the same training on labels that each come from a function of their own: "
-        "here the one that comes nearer to holding."
-    ),
+    measure=measure,
+    controls=CONTROLS,
     quick=Config(),
     full=Config(
         dim=3, points=7, width=32, layers=3, steps=4000, rate=2e-3, reading="sequence", looks=12, last=0.15, away=0.1

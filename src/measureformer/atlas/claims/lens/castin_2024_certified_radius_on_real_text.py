@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.lens_data import model, needs, real_text
-from measureformer.atlas.helpers.random import generator
+from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,12 @@ class Heads:
         return size, out
 
 
-def _probes(rng: np.random.Generator, config: Config) -> tuple[Heads, np.ndarray, dict[str, list[tuple[float, float]]]]:
-    """The layer, its tokens, and for each kind of change pairs (size of the change, movement of the output)."""
+@once
+def _probes(key: Key, config: Config) -> tuple[Heads, np.ndarray, dict[str, np.ndarray]]:
+    """The layer, its tokens, and for each kind of change its sizes and the movements of the output, (2, changes)."""
     from measureformer.lens.sweep import worst_step
 
-    reader = model("minilm")
+    rng, reader = generator(key), model("minilm")
     step = next(step for step in reader.steps(real_text(reader, config.tokens)) if step.index == config.layer)
     G, X = step.block.heads, np.asarray(step.seen.points, np.float64)
     shift = float(G.scale) * np.einsum("hki,hk->hi", *(np.asarray(part, np.float64) for part in (G.K, G.q_bias)))
@@ -95,8 +96,11 @@ def _probes(rng: np.random.Generator, config: Config) -> tuple[Heads, np.ndarray
         "one token exchanged": [change for change in exchanged if _size(change) > 0],
     }
     base = heads(X)
-    found = {kind: [(_size(U), _size(heads(X + U) - base)) for U in steps] for kind, steps in changes.items()}
-    return heads, X, found
+    return (
+        heads,
+        X,
+        {kind: np.array([(_size(U), _size(heads(X + U) - base)) for U in steps]).T for kind, steps in changes.items()},
+    )
 
 
 def _exchanged(X: np.ndarray, place: int, other: int) -> np.ndarray:
@@ -110,36 +114,41 @@ def _size(step: np.ndarray) -> float:
     return float(np.sqrt((step**2).sum(axis=1).mean()))
 
 
-def _outcome(pairs: list[tuple[float, float]], radius: Any, figure: Figure | None = None) -> Outcome:
-    least = min(size / radius(moved) for size, moved in pairs)
-    return Outcome((Check("size of a change over the radius for what it moved, least", least, low=1.0),), figure)
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    heads, X, found = _probes(key, config)
+    sizes, moved = np.concatenate(list(found.values()), axis=1)
+    if variant == "random-changes-alone":
+        # what somebody would call robust who has tried random changes only
+        size, movement = found["random directions"]
+        radii = moved / (movement / size).max()
+    else:
+        radii = np.array([heads.radius(X, tau) for tau in moved])
+    checks = (
+        Check(
+            "size of a change over the radius for what it moved, least",
+            (sizes / radii).min(),
+            low=1.0,
+            rejected_by="random-changes-alone",
+        ),
+    )
+    return Outcome(checks, _figure(config, heads, X, found) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    heads, X, found = _probes(generator(key), config)
-    drawn = [
-        Series(kind, tuple(moved for _, moved in pairs), tuple(size for size, _ in pairs), "points")
-        for kind, pairs in found.items()
-    ]
-    ends = [moved for pairs in found.values() for _, moved in pairs]
-    grid = np.geomspace(min(ends), max(ends), 30)
-    figure = Figure(
+def _figure(config: Config, heads: Heads, X: np.ndarray, found: dict[str, np.ndarray]) -> Figure:
+    ends = np.concatenate([moved for _, moved in found.values()])
+    grid = np.geomspace(ends.min(), ends.max(), 30)
+    return Figure(
         "How much must a context change to move the output?",
         "movement of the output",
         "size of the change of the context",
-        (*drawn, Series("certified radius", tuple(grid), tuple(heads.radius(X, tau) for tau in grid), "line")),
+        (
+            *(Series(kind, moved, sizes, "points", role="measured") for kind, (sizes, moved) in found.items()),
+            Series("certified radius", grid, [heads.radius(X, tau) for tau in grid], role="theory"),
+        ),
         xscale="log",
         yscale="log",
         caption=f"Attention of layer {config.layer + 1} of all-MiniLM-L6-v2, {len(X)} tokens; root mean squares.",
     )
-    return _outcome([pair for pairs in found.values() for pair in pairs], lambda tau: heads.radius(X, tau), figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    _, _, found = _probes(generator(key), config)
-    # what somebody would call robust who has tried random changes only
-    stretch = max(moved / size for size, moved in found["random directions"])
-    return _outcome([pair for pairs in found.values() for pair in pairs], lambda tau: tau / stretch)
 
 
 claim = Claim(
@@ -153,9 +162,11 @@ claim = Claim(
     ),
     hypotheses=("equal tokens, no mask", "norms of the weights to double precision"),
     reference="castin2024",
-    run=_run,
-    control=_control,
-    control_statement="A radius from random changes alone, τ over their largest stretch: the worst one is inside it.",
+    measure=measure,
+    controls={
+        "random-changes-alone": "A radius from random changes alone, τ over their largest stretch: the worst change "
+        "is inside it."
+    },
     quick=Config(),
     full=Config(tokens=128, sizes=8, draws=8),
     needs=needs("minilm"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.lens_data import model, needs, real_text
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -20,15 +21,18 @@ class Config:
     windows: int = 3
 
 
-def _real(config: Config) -> tuple[list[int], list[float]]:
+@cache
+def _real(config: Config) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Numbers of tokens of the pieces of the text, and the local constants of attention on them."""
     from measureformer.lens.sweep import sweep
 
     reader = model("minilm")
     found = sweep(reader, real_text(reader, config.tokens), layers=[config.layer], windows=config.windows)
-    return list(found.lengths), list(found.constants[config.layer])
+    return found.lengths, found.constants[config.layer]
 
 
-def _worst(config: Config) -> tuple[list[int], list[float]]:
+@cache
+def _worst(config: Config) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """The head on which one token against all others does most, at the radius of the real tokens."""
     from measureformer.lens.columns import one_head
     from measureformer.lens.sweep import constant_at, lengths_up_to
@@ -41,46 +45,46 @@ def _worst(config: Config) -> tuple[list[int], list[float]]:
     points = np.asarray(reader.embed(real_text(reader, config.tokens)).points, np.float64)
     radius = float(np.sqrt((points**2).sum(axis=1).mean()))
     lengths = lengths_up_to(config.tokens)
-    rows: list[list[float]] = []
+    rows: list[tuple[float, ...]] = []
     for h, A in enumerate(np.asarray(heads.A, np.float64)):
         clouds = [two_clusters(A, n, radius).astype(np.float32) for n in lengths]
         padded = [Discrete.uniform(cloud).padded(bucket(config.tokens)) for cloud in clouds]
-        rows.append([constant_at(one_head(heads, h), mu) for mu in padded])
-    return lengths, max(rows, key=lambda row: row[-1])
+        rows.append(tuple(constant_at(one_head(heads, h), mu) for mu in padded))
+    return tuple(lengths), max(rows, key=lambda row: row[-1])
 
 
-def _outcome(lengths: list[int], constants: list[float], figure: Figure | None = None) -> Outcome:
+def measure(key: Key, config: Config, variant: str) -> Outcome:
     from measureformer.lens.sweep import fit_exponent
 
-    fit = fit_exponent(lengths, constants)
-    return Outcome((Check("exponent of n", fit.exponent, high=0.45, error=fit.high - fit.exponent),), figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    from measureformer.lens.sweep import fit_exponent
-
+    fit = fit_exponent(*(_real(config) if variant == "claim" else _worst(config)))
+    checks = (
+        Check(
+            "exponent of n",
+            fit.exponent,
+            high=0.45,
+            error=fit.high - fit.exponent,
+            rejected_by="one-against-the-others",
+        ),
+    )
+    if variant != "claim":
+        return Outcome(checks)
     (n, real), (m, worst) = _real(config), _worst(config)
-    fit = fit_exponent(n, real)
-    ends = (float(min(n)), float(max(n)))
+    ends = np.array([min(n), max(n)])
     figure = Figure(
         "How attention changes as the context grows",
         "tokens in the context n",
         "local constant",
         (
-            Series("pieces of real text", tuple(map(float, n)), tuple(real), "points"),
-            Series("one token against the others", tuple(map(float, m)), tuple(worst), "points"),
-            Series(f"n^{fit.exponent:.2f}", ends, tuple(fit.factor * e**fit.exponent for e in ends), "dashed"),
-            Series("√n", ends, tuple(worst[-1] * (e / ends[1]) ** 0.5 for e in ends), "dashed"),
+            Series("pieces of real text", n, real, "points", role="measured"),
+            Series("one token against the others", m, worst, "points", role="control"),
+            Series(f"n^{fit.exponent:.2f}", ends, fit.factor * ends**fit.exponent, "dashed", role="theory"),
+            Series("√n", ends, worst[-1] * (ends / ends[1]) ** 0.5, "dashed", role="theory"),
         ),
         xscale="log",
         yscale="log",
         caption=f"all-MiniLM-L6-v2, layer {config.layer + 1}; 95 % interval [{fit.low:.2f}, {fit.high:.2f}].",
     )
-    return _outcome(n, real, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(*_worst(config))
+    return Outcome(checks, figure)
 
 
 claim = Claim(
@@ -93,9 +97,11 @@ claim = Claim(
     ),
     hypotheses=("the exponent is fitted on a log-log scale",),
     reference="castin2024",
-    run=_run,
-    control=_control,
-    control_statement="One token against n − 1 others on an eigenvector of A, for the head on which that does most.",
+    measure=measure,
+    controls={
+        "one-against-the-others": "One token against n − 1 others on an eigenvector of A, for the head on which that "
+        "does most."
+    },
     quick=Config(),
     full=Config(tokens=512, windows=8),
     needs=needs("minilm"),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.lens_data import model, needs, real_text
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -31,40 +31,35 @@ def _errors(config: Config, factor: float) -> dict[int, np.ndarray]:
     for step in reader.steps(real_text(reader, config.tokens)):
         if step.index % config.every == 0:
             block = eqx.tree_at(lambda b: b.attention.inner.scale, step.block, factor * step.block.heads.scale)
-            found[step.index + 1] = COLUMNS["closure"].of(Look(type(step)(step.index, block, *_measures(step))))
+            found[step.index + 1] = COLUMNS["closure"].of(Look(replace(step, block=block)))
     return found
 
 
-def _measures(step: Any) -> tuple[Any, Any, Any]:
-    return step.before, step.middle, step.after
-
-
-def _outcome(found: dict[int, np.ndarray], figure: Figure | None = None) -> Outcome:
-    least = min(float(np.median(errors)) for errors in found.values())
-    return Outcome((Check("error of the closure of the median head, least of the layers", least, low=0.3),), figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    found = _errors(config, 1.0)
-    x = tuple(float(layer) for layer, errors in found.items() for _ in errors)
-    y = tuple(float(error) for errors in found.values() for error in errors)
-    medians = tuple(float(np.median(errors)) for errors in found.values())
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    found = _errors(config, 0.02 if variant == "flat-logits" else 1.0)
+    layers, medians = list(found), [np.median(errors) for errors in found.values()]
+    checks = (
+        Check(
+            "error of the closure of the median head, least of the layers",
+            min(medians),
+            low=0.3,
+            rejected_by="flat-logits",
+        ),
+    )
+    ends = (layers[0], layers[-1])
+    x = [layer for layer, errors in found.items() for _ in errors]
     figure = Figure(
         "Heads and their Gaussian closures",
         "layer",
         "error of the closure, relative",
         (
-            Series("heads", x, y, "points"),
-            Series("median", tuple(map(float, found)), medians, "line"),
-            Series("no better than the mean value", (min(x), max(x)), (1.0, 1.0), "dashed"),
+            Series("heads", x, np.concatenate(list(found.values())), "points", role="measured"),
+            Series("median", layers, medians, role="measured"),
+            Series("no better than the mean value", ends, (1.0, 1.0), "dashed", role="theory"),
         ),
         caption=f"SmolLM2-135M on {config.tokens} tokens. 0: only mean and covariance of what is seen matter.",
     )
-    return _outcome(found, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_errors(config, 0.02))
+    return Outcome(checks, figure if variant == "claim" else None)
 
 
 claim = Claim(
@@ -76,9 +71,10 @@ claim = Claim(
     ),
     hypotheses=("one trained model, one text",),
     reference="castin2025",
-    run=_run,
-    control=_control,
-    control_statement="All logits divided by fifty: attention is then linear in what it sees, and the closure exact.",
+    measure=measure,
+    controls={
+        "flat-logits": "All logits divided by fifty: attention is then linear in what it sees, and the closure exact."
+    },
     quick=Config(),
     full=Config(tokens=256, every=1),
     needs=needs("smollm2"),

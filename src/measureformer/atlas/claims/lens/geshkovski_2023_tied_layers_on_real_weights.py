@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.lens_data import model, needs
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 REACTION = "CC(C)S.CN(C)C=O.Fc1cccnc1F.O=C([O-])[O-].[K+].[K+]>>CC(C)Sc1ncccc1F"
 
@@ -21,48 +22,43 @@ class Config:
     beyond: int = 60
 
 
-def _cosines(reader: Any, depth: int) -> list[float]:
+@cache
+def _cosines(depth: int, shuffled: bool) -> np.ndarray:
     """Mean cosine between two tokens after 0, 1, …, depth layers."""
+    reader = model("albert").shuffled(0) if shuffled else model("albert")
     measure, layer = reader.embed(REACTION), reader.layers[0]
     found: list[float] = []
     for _ in range(depth + 1):
         points = np.asarray(measure.points, np.float64)
         directions = points / np.linalg.norm(points, axis=1, keepdims=True)
         n = len(directions)
-        found.append(float((np.sum(directions.sum(axis=0) ** 2) - n) / (n * (n - 1))))
+        found.append((np.sum(directions.sum(axis=0) ** 2) - n) / (n * (n - 1)))
         measure = layer.push(measure)
-    return found
+    return np.array(found)
 
 
-def _outcome(cosines: list[float], config: Config, figure: Figure | None = None) -> Outcome:
-    later = cosines[-1] - cosines[config.trained]
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    cosines, shuffled = _cosines(config.beyond, variant == "shuffled-weights"), "shuffled-weights"
+    trained = cosines[config.trained]
     checks = (
-        Check("mean cosine after the layers it was trained with", cosines[config.trained], high=0.8),
-        Check("its growth beyond them", later, low=0.01, high=0.5),
+        Check("mean cosine after the layers it was trained with", trained, high=0.8, rejected_by=shuffled),
+        Check("its growth beyond them", cosines[-1] - trained, low=0.01, high=0.5, rejected_by=shuffled),
     )
-    return Outcome(checks, figure)
-
-
-def _run(key: Any, config: Config) -> Outcome:
-    reader = model("albert")
-    real, mixed = (_cosines(which, config.beyond) for which in (reader, reader.shuffled(0)))
-    depth = tuple(float(i) for i in range(config.beyond + 1))
+    if variant != "claim":
+        return Outcome(checks)
+    depth = np.arange(config.beyond + 1)
     figure = Figure(
         "One layer, again and again",
         "layers",
         "mean cosine of two tokens",
         (
-            Series("trained", depth, tuple(real), "line"),
-            Series("weights shuffled", depth, tuple(mixed), "line"),
-            Series("depth in training", (12.0, 12.0), (min(real), 1.0), "dashed"),
+            Series("trained", depth, cosines, role="measured"),
+            Series("weights shuffled", depth, _cosines(config.beyond, True), role="control"),
+            Series("depth in training", (12.0, 12.0), (cosines.min(), 1.0), "dashed", role="theory"),
         ),
         caption="ALBERT of chemical reactions, whose twelve layers are one. At 1 all tokens point the same way.",
     )
-    return _outcome(real, config, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_cosines(model("albert").shuffled(0), config.beyond), config)
+    return Outcome(checks, figure)
 
 
 claim = Claim(
@@ -74,9 +70,10 @@ claim = Claim(
     ),
     hypotheses=("one trained model, one reaction",),
     reference="geshkovski2023",
-    run=_run,
-    control=_control,
-    control_statement="The entries of every weight matrix in random order: tokens collapse to one direction.",
+    measure=measure,
+    controls={
+        "shuffled-weights": "The entries of every weight matrix in random order: tokens collapse to one direction."
+    },
     quick=Config(beyond=24),
     full=Config(beyond=240),
     needs=needs("albert"),

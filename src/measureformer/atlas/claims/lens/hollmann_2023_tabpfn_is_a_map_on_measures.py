@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from measureformer.atlas.helpers.lens_data import model, needs, real_text
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.measures import Discrete, SpaceTime
+from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -27,66 +29,88 @@ def moons(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
     return np.where(label[:, None], np.c_[1 - x, 0.5 - y], np.c_[x, y]) + 0.15 * rng.normal(size=(n, 2)), label
 
 
-def _outcome(repeated: float, permuted: float, ratio: float, figure: Figure | None = None) -> Outcome:
-    checks = (
-        Check("change of the outputs when the context is repeated, relative", repeated, high=1e-3),
-        Check("change when it is put into another order, relative", permuted, high=1e-3),
-        Check("change for a tenth of a displacement, over that for all of it", ratio, high=0.5),
-    )
-    return Outcome(checks, figure)
+class Outputs(NamedTuple):
+    """What a model predicts from a context and from its changes."""
+
+    base: np.ndarray
+    repeated: np.ndarray
+    permuted: np.ndarray
+    moved: np.ndarray
+    moved_less: np.ndarray
+    """After a tenth of the displacement."""
+
+    @property
+    def changes(self) -> np.ndarray:
+        """Largest change of an output for each change of the context, relative to the largest output."""
+        return np.array([np.abs(changed - self.base).max() for changed in self[1:]]) / np.abs(self.base).max()
 
 
-def _run(key: Any, config: Config) -> Outcome:
+def _of_table(rng: np.random.Generator, config: Config, constant_feature: bool) -> tuple[Outputs, float]:
+    """TabPFN on two moons, and the share of the rows asked for that it predicts right."""
     from measureformer.lens import Table
 
-    rng, reader = generator(key), model("tabpfn")
+    reader = model("tabpfn")
     (X, y), (asked, labels) = moons(rng, config.rows), moons(rng, config.asked)
+    if constant_feature:
+        X[:, 1] = asked[:, 1] = 0
 
-    def outputs(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def read(X: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.asarray(reader.logits(Table(X, y, asked)), np.float64)[len(X) :, :2]
 
-    base = outputs(X, y)
-    size = float(np.abs(base).max())
     order, step = rng.permutation(config.rows), rng.normal(size=X.shape)
-    apart = [float(np.abs(outputs(X + eps * step, y) - base).max()) / size for eps in (0.1, 0.01)]
-    repeated = float(np.abs(outputs(np.tile(X, (2, 1)), np.tile(y, 2)) - base).max()) / size
-    permuted = float(np.abs(outputs(X[order], y[order]) - base).max()) / size
-    accuracy = float((base.argmax(axis=1) == labels).mean())
-    names = ("repeated", "another order", "moved by 0.01", "moved by 0.1")
-    figure = Figure(
-        "What changes the predictions of TabPFN",
-        "change of the context",
-        "change of the outputs, relative",
-        (Series("TabPFN", (0.0, 1.0, 2.0, 3.0), (repeated, permuted, apart[1], apart[0]), "bars"),),
-        yscale="log",
-        xticks=names,
-        caption=f"Two moons, {config.rows} labelled points; {accuracy:.0%} of {config.asked} others are right.",
-    )
-    return _outcome(repeated, permuted, apart[1] / apart[0], figure)
+    moved = [read(X + eps * step, y) for eps in (0.1, 0.01)]
+    found = Outputs(read(X, y), read(np.tile(X, (2, 1)), np.tile(y, 2)), read(X[order], y[order]), *moved)
+    return found, (found.base.argmax(axis=1) == labels).mean()
 
 
-def _control(key: Any, config: Config) -> Outcome:
-    rng, reader = generator(key), model("smollm2")
+def _of_text(rng: np.random.Generator, config: Config) -> Outputs:
+    """What the last token has become after the last layer of SmolLM2; all tokens before it are the context."""
+    reader = model("smollm2")
     ids = real_text(reader, config.rows)
     context, last = ids[:-1], ids[-1:]
 
-    def outputs(measure: Any) -> np.ndarray:
-        """What the last token has become after the last layer."""
+    def push(measure: Discrete | SpaceTime) -> np.ndarray:
         for layer in reader.layers:
             measure = layer.push(measure)
         return np.asarray(measure.points, np.float64)[-1]
 
-    def reading(context: np.ndarray) -> np.ndarray:
-        return outputs(reader.embed(np.concatenate([context, last])))
+    def read(context: np.ndarray) -> np.ndarray:
+        return push(reader.embed(np.concatenate([context, last])))
 
     sigma = reader.embed(ids)
-    base, step = outputs(sigma), rng.normal(size=sigma.points.shape).astype(np.float32) * float(sigma.radius())
-    size = float(np.abs(base).max())
-    moved = [outputs(sigma.with_points(sigma.points + np.float32(eps) * step)) for eps in (0.01, 0.001)]
-    apart = [float(np.abs(found - base).max()) / size for found in moved]
-    repeated = float(np.abs(reading(np.tile(context, 2)) - base).max()) / size
-    permuted = float(np.abs(reading(rng.permutation(context)) - base).max()) / size
-    return _outcome(repeated, permuted, apart[1] / apart[0])
+    step = rng.normal(size=sigma.points.shape).astype(np.float32) * float(sigma.radius())
+    moved = [push(sigma.with_points(sigma.points + np.float32(eps) * step)) for eps in (0.01, 0.001)]
+    return Outputs(push(sigma), read(np.tile(context, 2)), read(rng.permutation(context)), *moved)
+
+
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    rng, accuracy = generator(key), 0.0
+    if variant == "language-model":
+        found = _of_text(rng, config)
+    else:
+        found, accuracy = _of_table(rng, config, constant_feature=variant == "constant-feature")
+    repeated, permuted, moved, moved_less = found.changes
+    causal = "language-model"
+    checks = (
+        Check("change of the outputs when the context is repeated, relative", repeated, high=1e-3, rejected_by=causal),
+        Check("change when it is put into another order, relative", permuted, high=1e-3, rejected_by=causal),
+        Check(
+            "change for a tenth of a displacement, over that for all of it",
+            moved_less / moved,
+            high=0.5,
+            rejected_by="constant-feature",
+        ),
+    )
+    figure = Figure(
+        "What changes the predictions of TabPFN",
+        "change of the context",
+        "change of the outputs, relative",
+        (Series("TabPFN", range(4), (repeated, permuted, moved_less, moved), "bars", role="measured"),),
+        yscale="log",
+        xticks=("repeated", "another order", "moved by 0.01", "moved by 0.1"),
+        caption=f"Two moons, {config.rows} labelled points; {accuracy:.0%} of {config.asked} others are right.",
+    )
+    return Outcome(checks, figure if variant == "claim" else None)
 
 
 claim = Claim(
@@ -96,11 +120,14 @@ claim = Claim(
         "The predictions of TabPFN depend on its labelled rows as on a measure: repeating all rows and reordering them "
         "change nothing, and small displacements of the rows change them little."
     ),
-    hypotheses=("rows are standardised by mean and deviation of the measure",),
+    hypotheses=("rows are standardised by mean and deviation of the measure", "no feature is constant"),
     reference="hollmann2023",
-    run=_run,
-    control=_control,
-    control_statement="The same for the next token of a causal language model, SmolLM2-135M.",
+    measure=measure,
+    controls={
+        "language-model": "The same for the next token of a causal language model, SmolLM2-135M.",
+        "constant-feature": "One feature is the same in all rows: standardisation makes any displacement of it as "
+        "large as any other.",
+    },
     quick=Config(),
     full=Config(rows=200, asked=200),
     needs=needs("tabpfn", "smollm2"),

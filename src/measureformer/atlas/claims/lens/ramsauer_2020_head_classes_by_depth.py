@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.lens_data import model, needs, real_text
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
+from measureformer.numerics.types import Key
 
 AVERAGING, SELECTIVE = 1 / 2, 1 / 32
 """Parts of the mass above which a head is of class I, and below which it is of class IV."""
@@ -21,50 +22,68 @@ class Config:
     tokens: int = 64
 
 
-def _needed(reader: Any, tokens: int) -> list[np.ndarray]:
-    """For each layer and head, the part of the mass that holds 90 % of the attention, in the median of the tokens."""
+@cache
+def _needed(config: Config, variant: str) -> np.ndarray:
+    """The part of the mass that holds 90 % of the attention, in the median of the tokens, (layers, heads)."""
+    import equinox as eqx
+
     from measureformer.lens.columns import Look
 
-    return [Look(step).needed for step in reader.steps(real_text(reader, tokens))]
+    reader = model("minilm").shuffled(0) if variant == "shuffled-weights" else model("minilm")
+    found: list[np.ndarray] = []
+    for step in reader.steps(real_text(reader, config.tokens)):
+        scale = 1.0 if variant == "scale-forgotten" else step.block.heads.scale
+        block = eqx.tree_at(lambda b: b.attention.inner.scale, step.block, np.asarray(scale, np.float32))
+        found.append(Look(replace(step, block=block)).needed)
+    return np.array(found)
 
 
-def _outcome(parts: list[np.ndarray], figure: Figure | None = None) -> Outcome:
-    first, *middle, last = (float(np.median(row)) for row in parts)
+def measure(key: Key, config: Config, variant: str) -> Outcome:
+    parts = _needed(config, variant)
+    medians = np.median(parts, axis=1)
     checks = (
         Check(
-            "part of the mass that the median head needs, first and last layer, least", min(first, last), low=AVERAGING
+            "part of the mass that the median head needs, first and last layer, least",
+            medians[[0, -1]].min(),
+            low=AVERAGING,
+            rejected_by="scale-forgotten",
         ),
-        Check("the same in the layers between, largest", max(middle), high=AVERAGING),
-        Check("part that the most selective head of all needs", float(min(map(np.min, parts))), high=SELECTIVE),
+        Check(
+            "the same in the layers between, largest",
+            medians[1:-1].max(),
+            high=AVERAGING,
+            rejected_by="shuffled-weights",
+        ),
+        Check(
+            "part that the most selective head of all needs",
+            parts.min(),
+            high=SELECTIVE,
+            rejected_by="shuffled-weights",
+        ),
     )
-    return Outcome(checks, figure)
+    return Outcome(checks, _figure(config, parts, medians) if variant == "claim" else None)
 
 
-def _run(key: Any, config: Config) -> Outcome:
-    reader = model("minilm")
-    parts, mixed = (_needed(which, config.tokens) for which in (reader, reader.shuffled(0)))
-    depth = tuple(i + 1.0 for i in range(len(parts)))
-    x = tuple(float(i + 0.7 * (h + 0.5) / len(row) + 0.65) for i, row in enumerate(parts) for h in range(len(row)))
-    ends = (0.5, len(parts) + 0.5)
-    figure = Figure(
+def _figure(config: Config, parts: np.ndarray, medians: np.ndarray) -> Figure:
+    layers, heads = parts.shape
+    depth, ends = np.arange(layers) + 1, (0.5, layers + 0.5)
+    # heads of a layer stand side by side
+    x = depth[:, None] - 0.35 + 0.7 * (np.arange(heads) + 0.5) / heads
+    mixed = np.median(_needed(config, "shuffled-weights"), axis=1)
+    return Figure(
         "Which heads are memories?",
         "layer",
         "mass that holds 90 % of attention",
         (
-            Series("heads", x, tuple(float(v) for row in parts for v in row), "points"),
-            Series("median", depth, tuple(float(np.median(row)) for row in parts), "line"),
-            Series("median, weights shuffled", depth, tuple(float(np.median(row)) for row in mixed), "line"),
-            Series("class I above", ends, (AVERAGING, AVERAGING), "dashed"),
-            Series("class IV below", ends, (SELECTIVE, SELECTIVE), "dashed"),
+            Series("heads", x.ravel(), parts.ravel(), "points", role="measured"),
+            Series("median", depth, medians, role="measured"),
+            Series("median, weights shuffled", depth, mixed, role="control"),
+            Series("class I above", ends, (AVERAGING, AVERAGING), "dashed", role="theory"),
+            Series("class IV below", ends, (SELECTIVE, SELECTIVE), "dashed", role="theory"),
         ),
         yscale="log",
         caption=f"all-MiniLM-L6-v2 on {config.tokens} tokens. Class I averages over most of them, IV retrieves few.",
     )
-    return _outcome(parts, figure)
-
-
-def _control(key: Any, config: Config) -> Outcome:
-    return _outcome(_needed(model("minilm").shuffled(0), config.tokens))
 
 
 claim = Claim(
@@ -77,9 +96,11 @@ claim = Claim(
     ),
     hypotheses=("one trained model, one text",),
     reference="ramsauer2020",
-    run=_run,
-    control=_control,
-    control_statement="The entries of every weight matrix in random order: all heads average.",
+    measure=measure,
+    controls={
+        "shuffled-weights": "The entries of every weight matrix in random order: all heads average.",
+        "scale-forgotten": "Logits without the factor 1/√k: heads of all layers select few tokens.",
+    },
     quick=Config(),
     full=Config(tokens=256),
     needs=needs("minilm"),

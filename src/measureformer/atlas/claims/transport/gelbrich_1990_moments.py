@@ -14,7 +14,6 @@ from measureformer.measures import Discrete, Gaussian
 from measureformer.numerics.types import Key
 from measureformer.transport import wasserstein
 
-
 CONTROLS = {
     "independent-coupling": "Without the cross term, |m−m'|² + tr A + tr B: the cost of the independent coupling.",
     "any-matrix": "Equality for every affine map, also where the matrix is not symmetric or not positive.",
