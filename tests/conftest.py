@@ -26,7 +26,7 @@ _QUICK_CHAPTERS = {"attention", "cli", "figures", "package", "pages", "tools"}
 # this file may import the package.
 _NO_ARRAYS = {"atlas", "cli", "explore", "figures", "pages", "parallel", "storage", "__pycache__"}
 _FOLDERS = {path.name for path in (_HERE.parent / "src" / "measureformer").iterdir() if path.is_dir()}
-_CHECKED = sorted(_FOLDERS - _NO_ARRAYS) + ["parallel.mesh", "parallel.workers"]
+_CHECKED = [*sorted(_FOLDERS - _NO_ARRAYS), "parallel.mesh", "parallel.workers"]
 install_import_hook([f"measureformer.{name}" for name in _CHECKED], "checked.function")
 
 # compilation makes the first example of a test slow, so no deadline; in continuous integration the same examples always

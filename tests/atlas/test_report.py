@@ -454,7 +454,7 @@ def test_tables_hold_all_numbers_and_no_formula() -> None:
     ]
     assert [float(row["value"]) for row in rows] == [0.0, 2.0, -0.9, 0.5, -1.0]
     assert next(csv.DictReader(io.StringIO(checks_csv(a_result()))))["rejected_by"] == "large"
-    assert [float(row["low"]) for row in rows] == [float("-inf"), float("-inf"), -0.55]
+    assert [float(row["low"]) for row in rows] == [float("-inf"), float("-inf"), -0.55, float("-inf"), -0.55]
     assert result.run.figure
     points = list(csv.DictReader(io.StringIO(figure_csv(result.run.figure))))
     assert points[0]["series"] == "'@SUM(A1)"

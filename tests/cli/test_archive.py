@@ -16,7 +16,7 @@ from measureformer import __version__
 from measureformer.atlas.registry import versions
 from measureformer.atlas.report import write_report
 from measureformer.cli.app import app
-from measureformer.cli.archive_file import installed
+from measureformer.cli.archive import installed
 from planting import a_result
 
 

@@ -7,7 +7,6 @@ from typing import Any, Literal, cast, get_args
 
 from measureformer.errors import ResultFormatError
 from measureformer.pages.words import number, one_line
-from measureformer.storage.records import LATER
 
 Scale = Literal["linear", "log"]
 Style = Literal["line", "dashed", "points", "bars", "band"]
@@ -86,7 +85,7 @@ class Figure:
     xticks: tuple[str, ...] = ()
     """Names of the positions 0, 1, 2, … on the x axis, for bars; empty for a numerical axis."""
     caption: str = ""
-    equal: bool = field(default=False, metadata=LATER)
+    equal: bool = False
 
     def __post_init__(self) -> None:
         # one series, or a list of them, is what people write who make their first figure

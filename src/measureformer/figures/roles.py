@@ -37,7 +37,7 @@ DASHES: dict[Role, tuple[Dash, ...]] = {
 }
 HATCHES: dict[Role, tuple[str, ...]] = {
     "measured": ("", "....", "\\\\\\\\", "xxxx", "++++", "oooo"),
-    "theory": ("----", "||||"),
+    "theory": ("----", "||||", "-|-|", "x-x-"),
     "control": ("////", "**"),
     "measure": ("||", "--", "OO"),
 }

@@ -12,9 +12,6 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 
 from measureformer.errors import ResultFormatError
 
-LATER = {"later": True}
-"""Marks fields that older files of a schema lack; they are read with the default."""
-
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 """JSON can spell them as escapes, but no file can hold them."""
 
@@ -70,11 +67,10 @@ def _read_record(kind: type, value: Any, path: str) -> Any:
         raise unreadable(f"{path} of type {type(value).__name__}")
     entries = cast(dict[str, Any], value)
     hints = get_type_hints(kind)
-    wanted = [one.name for one in fields(kind)]
-    required = {one.name for one in fields(kind) if not one.metadata.get("later")}
-    if missing := sorted(required - set(entries)):
+    wanted = {one.name for one in fields(kind)}
+    if missing := sorted(wanted - set(entries)):
         raise unreadable(f"{path} without {', '.join(missing)}")
-    if extra := sorted(set(entries) - set(wanted)):
+    if extra := sorted(set(entries) - wanted):
         raise unreadable(f"{path} with unknown {', '.join(extra)[:60]}")
     return kind(**{name: read(hints[name], entry, f"{path}.{name}") for name, entry in entries.items()})
 

@@ -30,6 +30,15 @@ def _random_feasible(rng: np.random.Generator, problem: Problem) -> np.ndarray:
     return noise + max(float((1 - problem.margins(noise)[~svm.chosen]).max()), 0.0) * svm.W
 
 
+def _second_best(rng: np.random.Generator, problem: Problem) -> np.ndarray:
+    """The support vector machine of the tokens with the second largest score."""
+    return problem.svm(np.argsort(problem.scores(), axis=1)[:, -2]).W
+
+
+def _svm(rng: np.random.Generator, problem: Problem) -> np.ndarray:
+    return problem.svm().W
+
+
 def _residual(problem: Problem, W: np.ndarray) -> float:
     """1 − cos of −∇L and W: 0 where W is stationary on its sphere."""
     slope = np.asarray(problem.gradient(W), np.float64)
@@ -43,7 +52,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     away, residual = [], 0.0
     for problem in generate("picture", key, count=config.problems):
         svm = problem.svm()
-        limit = _random_feasible(rng, problem) if variant == "random-limit" else svm.W
+        limit = {"random-limit": _random_feasible, "second-best": _second_best}.get(variant, _svm)(rng, problem)
         ray = scales[:, None, None] * svm.W
         path = ray if variant == "straight-path" else problem.path(scales * svm.norm).W
         residual = max(residual, *(_residual(problem, W) for W in path))
@@ -51,9 +60,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     found = np.array(away)
     ratio = np.median(found[:, -1] / found[:, 0]) if variant != "straight-path" else 0.0
     checks = (
-        Check(
-            "1 − cos at the largest radius, worst problem", found[:, -1].max(), high=0.03, rejected_by="random-limit"
-        ),
+        Check("1 − cos at the largest radius, worst problem", found[:, -1].max(), high=0.03, rejected_by="second-best"),
         Check(
             "1 − cos at the largest radius over that at the least, median", ratio, high=0.2, rejected_by="random-limit"
         ),
@@ -83,6 +90,7 @@ claim = Claim(
     measure=measure,
     controls={
         "random-limit": "The limit is a random matrix that separates the tokens as well.",
+        "second-best": "The limit is the SVM of the tokens with the second largest score.",
         "straight-path": "W_R has the direction of W_mm for every R, and not only in the limit.",
     },
     quick=Config(),

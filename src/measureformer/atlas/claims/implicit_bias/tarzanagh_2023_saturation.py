@@ -44,7 +44,8 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     runs = _runs(key, config, variant)
     steps, T = runs[0].steps, runs[0].attention.shape[2]
     over = [sparsity(run.attention) for run in runs]
-    participation = np.mean([each.participation.mean(axis=1) for each in over], axis=0)
+    # runs that cannot decide end at different steps: only their ends are compared
+    first, last = (np.mean([each.participation[i].mean() for each in over]) for i in (0, -1))
     # s_a = 1/(1 + Σ e^{−lead}) for the leads of the selected token over the others
     lead = [
         np.where(run.attention[-1] < run.attention[-1].max(axis=1, keepdims=True), run.margins()[-1], np.inf)
@@ -61,13 +62,13 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
         Check("norm of W over 0.1 · steps, largest", grown.max(), high=1.05, rejected_by="large-start"),
         Check(
             "tokens that share the attention at the start, mean",
-            participation[0],
+            first,
             low=0.9 * T,
             rejected_by="large-start",
         ),
         Check(
             "tokens that share the attention at the end, mean",
-            participation[-1],
+            last,
             high=1.05,
             rejected_by="doubled-tokens",
         ),
@@ -81,8 +82,9 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     )
     if variant != "claim":
         return Outcome(checks)
-    effective, k90s = (
-        np.mean([getattr(each, name).mean(axis=1) for each in over], axis=0) for name in ("effective", "k90")
+    participation, effective, k90s = (
+        np.mean([getattr(each, name).mean(axis=1) for each in over], axis=0)
+        for name in ("participation", "effective", "k90")
     )
     norm = np.mean([run.norm for run in runs], axis=0)
     figure = Figure(

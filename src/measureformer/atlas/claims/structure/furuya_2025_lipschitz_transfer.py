@@ -38,7 +38,8 @@ def _pairs(key: Key, config: Config) -> np.ndarray:
         mu = Atoms(points, weights)
         nu = Atoms(np.clip(points + near * rng.normal(size=points.shape), -0.7, 0.7), weights)
         x = rng.uniform(-0.7, 0.7, (2, 2))
-        # a third of the pairs share the query, so that only the measure differs
+        # a third of the pairs share the query, and a third the measure
+        nu = mu if k % 3 == 1 else nu
         x[1] = x[0] if k % 3 == 0 else np.clip(x[0] + near * (x[1] - x[0]), -0.7, 0.7)
         w, b = rng.normal(size=(2, 2)), rng.normal(size=2)
         w /= np.linalg.norm(w, axis=1, keepdims=True)
