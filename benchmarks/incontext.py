@@ -146,7 +146,7 @@ def reached(preset: str, seconds: float, least: float, minutes: float) -> list[N
 def written() -> tuple[list[Number], str]:
     """A model of text against a trigram model, on text that was held out, and what it writes. Goes on where it was."""
     documents, folder = text.documentation(), RUNS / "text"
-    letters = text.Characters.of(documents)
+    letters = text.Tokenizer.characters(documents)
     small = Architecture(width=128, layers=4, heads=4)
     net = LanguageModel.random(jax.random.key(0), small, vocabulary=letters.size, context=128)
     run = steps(net, CorpusLoss(jnp.asarray(letters.encode(documents)), 16), 16, 5)

@@ -55,7 +55,7 @@ def problem(name: str) -> Any:
     if name == "in context":
         return tasks.linear(DIM)
     written = text.documentation()[:300_000]
-    letters = text.Characters.of(written)
+    letters = text.Tokenizer.characters(written)
     return Corpus(letters.encode(written), letters.size, context=32)
 
 

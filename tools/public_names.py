@@ -1,9 +1,9 @@
-"""Rule: every public name resolves, is documented, shows an example that runs, and is known to editors.
+"""Rule: every public name has one meaning, resolves, is documented, and shows an example that runs.
 
-Public names are those of the lazy table `_HOMES` in the package's `__init__.py`; editors read the `TYPE_CHECKING` block
-beside it, so the two must agree. Exceptions need a docstring but no example. The functions of a folder in `_NAMESPACES`
-are public under its name, as in `mf.regularity.ball`, and so are those of modules that its `__init__.py` imports by
-name, as in `mf.incontext.tasks.linear`.
+Public names are those of the stub `__init__.pyi` of the package and, for each folder that the stub shows as a whole,
+those that the folder's `__init__.py` imports, as in `mf.regularity.lipschitz_ball`; if that is a module, as in
+`mf.incontext.tasks`, then its public functions and classes. A name may be shown in several places if it is the same
+object; there are `MOST` names at most. Exceptions and constants need a docstring but no example.
 """
 
 from __future__ import annotations
@@ -13,79 +13,92 @@ import doctest
 import importlib
 import inspect
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeGuard
+from types import ModuleType
+from typing import Any, NamedTuple
 
-from _rules import Violation, homes, main, parse
+from _rules import Violation, homes, main, namespaces, parse
 
 PACKAGE = "measureformer"
+MOST = 230
+
+
+class Public(NamedTuple):
+    name: str
+    place: str
+    """How users reach it: `mf`, `mf.regularity`, `mf.incontext.tasks`."""
+    source: Path
+    line: int
+    value: Any
 
 
 def rule(root: Path) -> Iterator[Violation]:
-    init = root / "src" / PACKAGE / "__init__.py"
-    tree = parse(init)
-    table = homes(tree)
-    yield from _disagreements(init, table, _seen_by_editors(tree))
     # the tree that is checked, which need not be the installed one
     sys.path.insert(0, str(root / "src"))
-    package = importlib.import_module(PACKAGE)
-    for name, (_, line) in table.items():
+    package = root / "src" / PACKAGE
+    shown, unresolved = _shown(package)
+    yield from unresolved
+    meanings: dict[str, list[Public]] = defaultdict(list)
+    for public in shown:
+        known = meanings[public.name]
+        if not any(other.value is public.value for other in known):
+            known.append(public)
+    for public in (known[0] for known in meanings.values()):
+        for what, do in _document_faults(public.name, public.value):
+            yield Violation(public.source, public.line, f"{public.name} {what}", do)
+    for name, (first, *others) in meanings.items():
+        for other in others:
+            what = f"{name} is one thing in {first.place} and another in {other.place}"
+            yield Violation(other.source, other.line, what, "rename one of them")
+            yield from (
+                Violation(other.source, other.line, f"{name} {fault}", do)
+                for fault, do in _document_faults(name, other.value)
+            )
+    count = sum(map(len, meanings.values()))
+    if count > MOST:
+        what = f"{count} public names, which is more than {MOST}"
+        yield Violation(package / "__init__.pyi", 1, what, "take names out of the folders that users do not need")
+    print(f"{count} public names, of {MOST} at most", file=sys.stderr)
+
+
+def _shown(package: Path) -> tuple[list[Public], list[Violation]]:
+    """Everything that users see, and what they do not see although it is listed."""
+    stub, top = package / "__init__.pyi", importlib.import_module(PACKAGE)
+    shown: list[Public] = []
+    faults: list[Violation] = []
+    for name, (_, line) in homes(package).items():
         try:
-            value = getattr(package, name)
+            shown.append(Public(name, "mf", stub, line, getattr(top, name)))
         except Exception as error:  # whatever the home raises while it loads is the finding
             what = f"{name} does not resolve ({type(error).__name__}: {error})"
-            yield Violation(init, line, what, "define it, or take it out of _HOMES")
-            continue
-        yield from (Violation(init, line, f"{name} {what}", do) for what, do in _document_faults(name, value))
-    for folder in getattr(package, "_NAMESPACES", ()):
-        source = root / "src" / PACKAGE / folder / "__init__.py"
-        for name, value in _functions(f"{PACKAGE}.{folder}"):
-            yield from (Violation(source, 1, f"{name} {what}", do) for what, do in _document_faults(name, value))
+            faults.append(Violation(stub, line, what, "define it, or take it out of the stub"))
+    for folder in namespaces(package):
+        shown += _of_module(importlib.import_module(f"{PACKAGE}.{folder}"), f"mf.{folder}")
+    return shown, faults
 
 
-def _functions(home: str) -> Iterator[tuple[str, Any]]:
-    """The functions of a public folder, and the public ones of the modules that it shows as a whole."""
-    module = importlib.import_module(home)
-    yield from ((name, value) for name, value in vars(module).items() if inspect.isfunction(value))
-    imports = (node for node in parse(Path(inspect.getfile(module))).body if _imports(node, home))
-    for alias in (alias for node in imports for alias in node.names):
-        inner = importlib.import_module(f"{home}.{alias.name}")
-        for name, value in vars(inner).items():
-            if inspect.isfunction(value) and value.__module__ == inner.__name__ and not name.startswith("_"):
-                yield f"{alias.name}.{name}", value
-
-
-def _imports(node: ast.stmt, home: str) -> TypeGuard[ast.ImportFrom]:
-    return isinstance(node, ast.ImportFrom) and node.module == home
-
-
-def _seen_by_editors(tree: ast.Module) -> dict[str, tuple[str, int]]:
-    """Name -> (submodule, line) from the imports under `if TYPE_CHECKING`."""
-    blocks = (n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test).endswith("TYPE_CHECKING"))
-    imports = (node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom))
-    return {
-        alias.asname or alias.name: ((node.module or "").removeprefix(f"{PACKAGE}."), node.lineno)
-        for node in imports
-        for alias in node.names
-    }
-
-
-def _disagreements(
-    init: Path, table: dict[str, tuple[str, int]], editors: dict[str, tuple[str, int]]
-) -> Iterator[Violation]:
-    for name in sorted(table.keys() | editors.keys()):
-        if name not in editors:
-            yield Violation(init, table[name][1], f"{name} is not under TYPE_CHECKING", "import it there")
-        elif name not in table:
-            yield Violation(init, editors[name][1], f"{name} is not in _HOMES", "add it, or take the import out")
-        elif table[name][0] != editors[name][0]:
-            what = f"{name} comes from {table[name][0]} in _HOMES and from {editors[name][0]} under TYPE_CHECKING"
-            yield Violation(init, editors[name][1], what, "name one place")
+def _of_module(module: ModuleType, place: str) -> Iterator[Public]:
+    source = Path(inspect.getfile(module))
+    if source.name != "__init__.py":
+        for name, value in vars(module).items():
+            if getattr(value, "__module__", None) == module.__name__ and not name.startswith("_"):
+                yield Public(name, place, source, 1, value)
+        return
+    imports = (node for node in parse(source).body if isinstance(node, ast.ImportFrom))
+    for node, alias in ((node, alias) for node in imports for alias in node.names if alias.asname == alias.name):
+        value = getattr(module, alias.name)
+        if isinstance(value, ModuleType):
+            yield from _of_module(value, f"{place}.{alias.name}")
+        else:
+            yield Public(alias.name, place, source, node.lineno, value)
 
 
 def _document_faults(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    text = value.__doc__ if isinstance(value, type) or callable(value) else None
+    if not (isinstance(value, type) or callable(value)):
+        return  # a constant
+    text = value.__doc__
     # a dataclass without a docstring gets its signature as one
     if not text or text.startswith(f"{name}("):
         yield "has no docstring", "say in one sentence what it is"

@@ -156,7 +156,8 @@ PROGRAM = """
 import os, signal, sys
 import jax, numpy as np
 import measureformer as mf
-from measureformer.flows import _drive, _saved
+from measureformer.flows import drive as _drive
+from measureformer.flows import saved as _saved
 
 folder, fatal, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 _drive.PAUSE = 0.0

@@ -76,7 +76,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "learner": ("atlas", "mf.incontext.baselines.lasso()"),
     "many digits": ("atlas", "mf.sequences.boltzmann.log_boltz_gap([1.0], [2.0])"),
     "claim": ("atlas", "mf.check('tarzanagh-2023-rank')"),
-    "byte pairs": ("lens", "mf.text.BytePairs.of('roses are red')"),
+    "byte pairs": ("lens", "mf.text.Tokenizer.byte_pairs('roses are red')"),
     "quantised weights": ("lens", "mf.lens.load(model)"),
     "apps": ("explore", "server.serve(None, host='127.0.0.1', port=0, ready=print, browser=False)"),
 }

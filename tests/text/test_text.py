@@ -15,9 +15,8 @@ import pytest
 import measureformer as mf
 from measureformer import errors
 from measureformer.incontext import Architecture, LanguageModel, Training
-from measureformer.text import BytePairs, Characters, TextModel
+from measureformer.text import TextModel, Tokenizer
 from measureformer.text.corpus import split
-from measureformer.text.tokens import from_json
 
 KEY = jax.random.key(0)
 VERSE = "the cat sat on the mat, and the rat sat on the cat. " * 30
@@ -32,26 +31,25 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[mf.text.TextTrain
 
 
 def test_characters_and_their_file(tmp_path: Path) -> None:
-    letters = Characters.of("héllo €")
+    letters = Tokenizer.characters("héllo €")
     assert letters.decode(letters.encode("ol€é")) == "ol€é"
     with pytest.raises(errors.TextError, match="'x'"):
         letters.encode("hox")
-    again = from_json(letters.to_json())
-    assert isinstance(again, Characters)
+    again = Tokenizer.from_json(letters.description)
     assert again.alphabet == letters.alphabet
     tokenizers = pytest.importorskip("tokenizers")
-    theirs = tokenizers.Tokenizer.from_str(letters.to_json())
+    theirs = tokenizers.Tokenizer.from_str(letters.description)
     assert theirs.encode("ol€é").ids == letters.encode("ol€é").tolist()
     assert theirs.decode(letters.encode("ol€é").tolist()) == "ol€é"
 
 
 def test_byte_pairs_know_every_character() -> None:
     pytest.importorskip("tokenizers")
-    pairs = BytePairs.of(VERSE, size=290)
+    pairs = Tokenizer.byte_pairs(VERSE, size=290)
     assert pairs.decode(pairs.encode("a cat ≠ 猫\n")) == "a cat ≠ 猫\n"
     assert len(pairs.encode("the cat")) < len("the cat")
-    again = from_json(pairs.to_json())
-    assert isinstance(again, BytePairs)
+    again = Tokenizer.from_json(pairs.description)
+    assert again.alphabet == ""
     assert again.size == pairs.size
 
 
@@ -189,7 +187,7 @@ def test_bad_arguments_are_refused(trained: Any) -> None:
 
 def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     net = LanguageModel.random(KEY, SMALL, vocabulary=3, context=4)
-    mf.text.save(TextModel(net, Characters.of("abc")), tmp_path)
+    mf.text.save(TextModel(net, Tokenizer.characters("abc")), tmp_path)
     files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for name, damage in (
         ("config.json", b"{"),
@@ -197,7 +195,7 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
         ("config.json", b"{}"),
         ("model.safetensors", files["model.safetensors"][:-3]),
         ("tokenizer.json", b"[]"),
-        ("tokenizer.json", Characters.of("abcd").to_json().encode()),
+        ("tokenizer.json", Tokenizer.characters("abcd").description.encode()),
     ):
         (tmp_path / name).write_bytes(damage)
         with pytest.raises(errors.SavedRunError, match=name if b'n_embd": 32' not in damage else "model"):

@@ -99,7 +99,7 @@ class Corpus(NamedTuple):
     """Tokens of a text, for models that read `context` of them.
 
     >>> import measureformer as mf
-    >>> letters = mf.text.Characters.of("to be or not to be")
+    >>> letters = mf.text.Tokenizer.characters("to be or not to be")
     >>> mf.incontext.Corpus(letters.encode("to be"), letters.size, context=4).vocabulary
     7
     """

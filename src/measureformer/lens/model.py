@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from measureformer.errors import ArchitectureError, OptionError, TextError
 from measureformer.lens.architectures import Anatomy, Architecture, Block, Table, architecture_of, gpt2
 from measureformer.lens.checkpoint import Checkpoint, open_checkpoint
-from measureformer.lens.text import Tokenizer, find_tokenizer, token_numbers
+from measureformer.lens.text import find_tokenizer, token_numbers
 from measureformer.lens.trace import Step, Trace
 from measureformer.maps import AbstractInContextMap
 from measureformer.maps.base import push_through

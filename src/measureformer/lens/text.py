@@ -7,88 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.errors import CheckpointError, DependencyError, TextError, need
+from measureformer.errors import CheckpointError, TextError, need
 from measureformer.lens.checkpoint import Checkpoint
-from measureformer.text.tokens import Characters, from_json
+from measureformer.text.tokens import Tokenizer
 
 LARGEST_TEXT = 64 << 20
-LARGEST_ALPHABET = 1 << 20
-"""Bytes of a tokenizer.json that may be a plain alphabet."""
-
-
-class Tokenizer:
-    """Text to token numbers and back."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        # texts are traced whole or refused: nothing is cut or filled up in silence
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-
-    @property
-    def size(self) -> int:
-        return self._tokenizer.get_vocab_size(with_added_tokens=True)
-
-    def encode(self, text: str) -> np.ndarray:
-        return np.asarray(self._tokenizer.encode(text).ids, np.int64)
-
-    def decode(self, ids: Any) -> str:
-        return self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
-
-    def words(self, ids: Any) -> list[str]:
-        """Each token as it is written in the vocabulary."""
-        return [self._tokenizer.id_to_token(int(i)) or f"<{int(i)}>" for i in ids]
-
-
-class Letters(Tokenizer):
-    """One token for each character, as `mf.text` writes it: no package is needed, unknown characters are refused."""
-
-    def __init__(self, characters: Characters) -> None:
-        self._characters = characters
-
-    @property
-    def size(self) -> int:
-        return self._characters.size
-
-    def encode(self, text: str) -> np.ndarray:
-        return self._characters.encode(text).astype(np.int64)
-
-    def decode(self, ids: Any) -> str:
-        return self._characters.decode(ids)
-
-    def words(self, ids: Any) -> list[str]:
-        return [self.decode([i]) for i in ids]
 
 
 def find_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
     """The tokenizer of a checkpoint; None if it has none, and then texts are given as token numbers."""
     if "tokenizer.ggml.tokens" in checkpoint.config:
-        return Tokenizer(_from_gguf(checkpoint.config))
+        return Tokenizer(_from_gguf(checkpoint.config).to_str())
     path = None if checkpoint.folder is None else checkpoint.folder / "tokenizer.json"
     if path is None or not path.is_file():
         return None
-    if (letters := _letters(path)) is not None:
-        return letters
     try:
-        return Tokenizer(_package().Tokenizer.from_file(str(path)))
-    except DependencyError:
-        raise
-    except Exception as error:  # the package raises bare exceptions
+        return Tokenizer.from_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise CheckpointError(
-            got=f"a tokenizer.json that cannot be read ({str(error)[:80]})",
+            got=f"a tokenizer.json that cannot be read ({error})",
             need="one that the package tokenizers wrote",
             do="Copy it again from the model's source, or pass token numbers instead of text.",
         ) from None
-
-
-def _letters(path: Path) -> Letters | None:
-    if path.stat().st_size > LARGEST_ALPHABET:
-        return None
-    try:
-        found = from_json(path.read_text(encoding="utf-8"))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return Letters(found) if isinstance(found, Characters) else None
 
 
 def _package() -> Any:
@@ -156,7 +96,7 @@ def token_numbers(text: Any, tokenizer: Tokenizer | None, vocabulary: int, limit
                 need="tokenizer.json beside the weights",
                 do="Copy it there, or pass the token numbers as integers.",
             )
-        ids = tokenizer.encode(text)
+        ids = tokenizer.encode(text).astype(np.int64)
     else:
         ids = np.asarray(text)
         if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):

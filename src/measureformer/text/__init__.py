@@ -11,8 +11,7 @@ from measureformer.text.ngram import ngram as ngram
 from measureformer.text.saved import TextModel as TextModel
 from measureformer.text.saved import load as load
 from measureformer.text.saved import save as save
-from measureformer.text.tokens import BytePairs as BytePairs
-from measureformer.text.tokens import Characters as Characters
+from measureformer.text.tokens import Tokenizer as Tokenizer
 from measureformer.text.train import TextTrained as TextTrained
 from measureformer.text.train import perplexity as perplexity
 from measureformer.text.train import train as train

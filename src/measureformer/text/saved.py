@@ -16,7 +16,7 @@ from measureformer.numerics.arrays import on_device
 from measureformer.storage.files import write_atomically
 from measureformer.storage.folder import DO, damaged, read_json, read_tensors
 from measureformer.storage.safetensors import to_safetensors
-from measureformer.text.tokens import Tokenizer, from_json
+from measureformer.text.tokens import Tokenizer
 
 _BLOCK = {
     "qkv": "attn.c_attn.weight",
@@ -35,7 +35,7 @@ class TextModel(NamedTuple):
     """A language model and its tokenizer.
 
     >>> import jax, measureformer as mf
-    >>> letters = mf.text.Characters.of("abc")
+    >>> letters = mf.text.Tokenizer.characters("abc")
     >>> small = mf.incontext.Architecture(width=8, layers=1, heads=2)
     >>> net = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=3, context=4)
     >>> mf.text.TextModel(net, letters).tokenizer.size
@@ -53,7 +53,7 @@ def save(text_model: TextModel, folder: Any) -> None:
     >>> small = mf.incontext.Architecture(width=8, layers=1, heads=2)
     >>> net = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=3, context=4)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     mf.text.save(mf.text.TextModel(net, mf.text.Characters.of("abc")), folder)
+    ...     mf.text.save(mf.text.TextModel(net, mf.text.Tokenizer.characters("abc")), folder)
     ...     mf.text.load(folder).model.parameters == net.parameters
     True
     """
@@ -62,7 +62,7 @@ def save(text_model: TextModel, folder: Any) -> None:
     tensors = {name: np.asarray(value, order="C") for name, value in _tensors(model).items()}
     # the format that readers ask for before they look at the tensors
     write_atomically(folder / "model.safetensors", to_safetensors(tensors, {"format": "pt"}), do=DO)
-    write_atomically(folder / "tokenizer.json", text_model.tokenizer.to_json().encode(), do=DO)
+    write_atomically(folder / "tokenizer.json", text_model.tokenizer.description.encode(), do=DO)
     write_atomically(folder / "config.json", json.dumps(_config(model), indent=1).encode(), do=DO)
 
 
@@ -95,9 +95,9 @@ def load(folder: Any) -> TextModel:
     model = _model(tensors, architecture, vocabulary, context, file.with_name("model.safetensors"))
     file = file.with_name("tokenizer.json")
     try:
-        tokenizer = from_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError) as error:
-        raise damaged(file, f"is not a tokenizer of ours ({error})") from error
+        tokenizer = Tokenizer.from_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise damaged(file, f"is not a tokenizer ({error})") from error
     if tokenizer.size != vocabulary:
         raise damaged(file, f"has {tokenizer.size} tokens for a model of {vocabulary}")
     return TextModel(model, tokenizer)

@@ -1,58 +1,86 @@
-"""Tokenizers: characters, which need nothing, and byte pairs, by the library `tokenizers`.
+"""`Tokenizer`: text to token numbers and back, saved as `tokenizer.json` in the format of the library `tokenizers`.
 
-Both are saved as `tokenizer.json` in the format of that library.
+A tokenizer of single characters is done here and needs nothing; every other one is left to that library.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol, runtime_checkable
+from functools import lru_cache
+from typing import Any
 
 import equinox as eqx
 import numpy as np
 
-from measureformer.errors import TextError, need
+from measureformer.errors import DependencyError, TextError, need
 from measureformer.numerics.arrays import positive_int
 
 
-@runtime_checkable
-class Tokenizer(Protocol):
-    """Text ↦ numbers and back."""
-
-    @property
-    def size(self) -> int: ...
-
-    def encode(self, text: str) -> np.ndarray: ...
-
-    def decode(self, tokens: Any) -> str: ...
-
-    def to_json(self) -> str: ...
-
-
-class Characters(eqx.Module):
-    """One token for each character.
+class Tokenizer(eqx.Module):
+    """Text to token numbers and back.
 
     >>> import measureformer as mf
-    >>> letters = mf.text.Characters.of("abracadabra")
+    >>> letters = mf.text.Tokenizer.characters("abracadabra")
     >>> letters.size, letters.encode("cab").tolist(), letters.decode([2, 0, 1])
     (5, [2, 0, 1], 'cab')
+    >>> pairs = mf.text.Tokenizer.byte_pairs("roses are red, violets are blue " * 50, size=280)
+    >>> pairs.decode(pairs.encode("are not")), len(pairs.encode(" are")) < 4
+    ('are not', True)
     """
 
-    alphabet: str = eqx.field(static=True)
+    description: str = eqx.field(static=True)
+    """The file `tokenizer.json`."""
+    alphabet: str = eqx.field(static=True, default="")
+    """The characters in the order of their numbers, if tokens are single characters."""
 
     @staticmethod
-    def of(text: str) -> Characters:
-        """All characters of a text, in the order of their numbers."""
+    def characters(text: str) -> Tokenizer:
+        """One token for each character that occurs in the text."""
         if not text:
             raise TextError(got="an empty text", need="at least one character", do="Pass the text to train on.")
-        return Characters("".join(sorted(set(text))))
+        alphabet = "".join(sorted(set(text)))
+        return Tokenizer(json.dumps(_file(alphabet), ensure_ascii=False), alphabet)
+
+    @staticmethod
+    def byte_pairs(text: str, *, size: int = 512) -> Tokenizer:
+        """Learn at most `size` tokens, 256 of which are the bytes: every character has tokens."""
+        library = _library()
+        trainer = library.trainers.BpeTrainer(
+            vocab_size=positive_int(size, "size"),
+            initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        made = library.Tokenizer(library.models.BPE())
+        made.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made.decoder = library.decoders.ByteLevel()
+        made.train_from_iterator([text], trainer)
+        return Tokenizer(made.to_str())
+
+    @staticmethod
+    def from_json(description: str) -> Tokenizer:
+        """The tokenizer of a `tokenizer.json`, ours or another; ValueError if it is none."""
+        try:
+            body = json.loads(description)
+            vocabulary = body["model"]["vocab"]
+            alphabet = "".join(sorted(vocabulary)) if isinstance(vocabulary, dict) else ""
+            if alphabet and body == _file(alphabet):
+                return Tokenizer(description, alphabet)
+            _made(description)
+        except DependencyError:
+            raise
+        except Exception as error:  # the library raises bare exceptions
+            raise ValueError(f"{type(error).__name__}: {str(error)[:80]}") from None
+        return Tokenizer(description)
 
     @property
     def size(self) -> int:
-        return len(self.alphabet)
+        """Number of tokens."""
+        return len(self.alphabet) or _made(self.description).get_vocab_size()
 
     def encode(self, text: str) -> np.ndarray:
-        """Numbers of the characters; one that is not in the alphabet is refused."""
+        """Token numbers; a character that an alphabet does not have is refused."""
+        if not self.alphabet:
+            return np.asarray(_made(self.description).encode(text).ids, np.int32)
         codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
         known = np.frombuffer(self.alphabet.encode("utf-32-le"), np.uint32)
         places = np.minimum(np.searchsorted(known, codes), len(known) - 1)
@@ -66,87 +94,35 @@ class Characters(eqx.Module):
         return places.astype(np.int32)
 
     def decode(self, tokens: Any) -> str:
-        return "".join(self.alphabet[int(token)] for token in tokens)
+        """The text of token numbers."""
+        if self.alphabet:
+            return "".join(self.alphabet[int(token)] for token in tokens)
+        return _made(self.description).decode([int(token) for token in tokens], skip_special_tokens=False)
 
-    def to_json(self) -> str:
-        """In the format of the library `tokenizers`: byte pairs without any merges."""
-        vocabulary = {character: i for i, character in enumerate(self.alphabet)}
-        model = {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": vocabulary,
-            "merges": [],
-        }
-        nothing = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor"))
-        return json.dumps(
-            {"version": "1.0", "added_tokens": [], **nothing, "decoder": {"type": "Fuse"}, "model": model},
-            ensure_ascii=False,
-        )
+    def words(self, tokens: Any) -> list[str]:
+        """Each token as it is written in the vocabulary."""
+        if self.alphabet:
+            return list(self.decode(tokens))
+        return [_made(self.description).id_to_token(int(token)) or f"<{int(token)}>" for token in tokens]
 
 
-class BytePairs(eqx.Module):
-    """Byte pairs learned from a text: every character has tokens, and frequent strings have one.
-
-    >>> import measureformer as mf
-    >>> pairs = mf.text.BytePairs.of("roses are red, violets are blue " * 50, size=280)
-    >>> pairs.decode(pairs.encode("are not")), len(pairs.encode(" are")) < 4
-    ('are not', True)
-    """
-
-    description: str = eqx.field(static=True)
-    """The file `tokenizer.json`."""
-
-    @staticmethod
-    def of(text: str, *, size: int = 512) -> BytePairs:
-        """Learns at most `size` tokens, 256 of which are the bytes."""
-        library = _library()
-        trainer = library.trainers.BpeTrainer(
-            vocab_size=positive_int(size, "size"),
-            initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
-        tokenizer = library.Tokenizer(library.models.BPE())
-        tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = library.decoders.ByteLevel()
-        tokenizer.train_from_iterator([text], trainer)
-        return BytePairs(tokenizer.to_str())
-
-    @property
-    def size(self) -> int:
-        return self._made().get_vocab_size()
-
-    def encode(self, text: str) -> np.ndarray:
-        return np.asarray(self._made().encode(text).ids, np.int32)
-
-    def decode(self, tokens: Any) -> str:
-        return self._made().decode([int(token) for token in tokens], skip_special_tokens=False)
-
-    def to_json(self) -> str:
-        return self.description
-
-    def _made(self) -> Any:
-        return _library().Tokenizer.from_str(self.description)
+def _file(alphabet: str) -> dict[str, Any]:
+    """A `tokenizer.json` of single characters: byte pairs without any merges."""
+    nothing = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor"))
+    unused = dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"))
+    flags = dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False)
+    vocabulary = {character: i for i, character in enumerate(alphabet)}
+    model = {"type": "BPE", **unused, **flags, "vocab": vocabulary, "merges": []}
+    return {"version": "1.0", "added_tokens": [], **nothing, "decoder": {"type": "Fuse"}, "model": model}
 
 
-def from_json(description: str) -> Tokenizer:
-    """The tokenizer that a `tokenizer.json` of ours describes; ValueError if it is none."""
-    body = json.loads(description)
-    model = body["model"] if isinstance(body, dict) else None
-    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
-        raise ValueError("no vocabulary")
-    if body.get("pre_tokenizer") is not None or model.get("merges"):
-        return BytePairs(description)
-    ordered = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    alphabet = "".join(ordered)
-    if ordered != sorted(set(alphabet)) or sorted(model["vocab"].values()) != list(range(len(ordered))):
-        raise ValueError("no alphabet")
-    return Characters(alphabet)
+@lru_cache(maxsize=8)
+def _made(description: str) -> Any:
+    made = _library().Tokenizer.from_str(description)
+    # texts are read whole or refused: nothing is cut or filled up in silence
+    made.no_truncation()
+    made.no_padding()
+    return made
 
 
 def _library() -> Any:

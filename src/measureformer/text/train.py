@@ -20,7 +20,7 @@ from measureformer.storage.folder import Folder
 from measureformer.text import saved
 from measureformer.text.corpus import split
 from measureformer.text.ngram import ngram
-from measureformer.text.tokens import BytePairs, Characters
+from measureformer.text.tokens import Tokenizer
 from measureformer.training.loop import Observer, trained
 
 TOGETHER = 16
@@ -100,7 +100,7 @@ def train(
     return TextTrained(found, run.losses, run.records, perplexity(found.model, unseen), trigram)
 
 
-def _tokens(text: Any, tokenizer: str, context: int) -> tuple[Any, np.ndarray, np.ndarray]:
+def _tokens(text: Any, tokenizer: str, context: int) -> tuple[Tokenizer, np.ndarray, np.ndarray]:
     """The tokenizer, and the tokens to train on and those held out."""
     if not isinstance(text, str):
         raise DtypeError(
@@ -114,7 +114,7 @@ def _tokens(text: Any, tokenizer: str, context: int) -> tuple[Any, np.ndarray, n
         )
     kept, held_out = split(text, 0.1)
     # the alphabet is no secret; which strings are frequent is learned from the text to train on alone
-    tools = Characters.of(text) if tokenizer == "characters" else BytePairs.of(kept)
+    tools = Tokenizer.characters(text) if tokenizer == "characters" else Tokenizer.byte_pairs(kept)
     seen, unseen = tools.encode(kept), tools.encode(held_out)
     if len(unseen) <= positive_int(context, "context"):
         raise TextError(

@@ -32,7 +32,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
             high=config.share,
             rejected_by=other,
         ),
-        # the norm grows on labels of other functions too, so that it tells nothing about learning
+        # in the quick preset the norm grows on labels of other functions too
         Check(
             "norm of KᵀQ, last over first, mean over heads",
             (last["norm"] / first["norm"]).mean(),

@@ -1,0 +1,1 @@
+"""Measures: what a prompt is, and what prompts tend to."""

@@ -1,0 +1,1 @@
+"""Text: models of language, from counts to transformers."""
