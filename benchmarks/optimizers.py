@@ -23,7 +23,8 @@ from compare import CONSOLE, RESULTS, machine
 from optimizers_figure import drawn
 
 from measureformer import text
-from measureformer.incontext import Architecture, Corpus, Training, compare_optimizers, tasks
+from measureformer.incontext import Architecture, Training, compare_optimizers, tasks
+from measureformer.incontext.language import Corpus
 from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS, Comparison
 from measureformer.storage.files import write_atomically
 

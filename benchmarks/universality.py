@@ -20,8 +20,9 @@ import measureformer as mf
 from measureformer.figures.draw import draw, to_svg
 from measureformer.figures.figure import Figure, Series
 from measureformer.storage.files import write_atomically
-from measureformer.universality import Architecture, Search, error_curve, fit, fit_map, graded, map_errors, train
+from measureformer.universality import Architecture, Search, fit, fit_map, map_errors, train
 from measureformer.universality.lessons import CLIMBS, LARGE, LESSONS, POOL, SHARE, STEPS
+from measureformer.universality.study import error_curve, graded
 
 LINE, WIDE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
 SEEDS, OF_TARGETS = range(3), range(110, 115)

@@ -13,7 +13,8 @@ import jax
 import numpy as np
 
 import measureformer as mf
-from measureformer.measures import GaussianMixture, Prefixes, SpaceTime
+from measureformer.measures import GaussianMixture, SpaceTime
+from measureformer.measures.spacetime import Prefixes
 
 DIM = 2
 KEY = jax.random.key(11)

@@ -24,7 +24,7 @@ LARGEST = 3_000_000
 def main() -> None:
     save = Path(tempfile.gettempdir()) / "measureformer-box"
     found = mf.text.train(
-        mf.text.documentation(),
+        mf.text.corpus.documentation(),
         jax.random.key(0),
         architecture=mf.incontext.Architecture(width=96, layers=5, heads=4),
         context=128,

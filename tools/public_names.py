@@ -83,16 +83,19 @@ def _of_module(module: ModuleType, place: str) -> Iterator[Public]:
     source = Path(inspect.getfile(module))
     if source.name != "__init__.py":
         for name, value in vars(module).items():
-            if getattr(value, "__module__", None) == module.__name__ and not name.startswith("_"):
+            # what functions return is found by calling them; a class that users make has an example
+            made = inspect.isfunction(value) or (inspect.isclass(value) and ">>>" in (value.__doc__ or ""))
+            if made and value.__module__ == module.__name__ and not name.startswith("_"):
                 yield Public(name, place, source, 1, value)
         return
     imports = (node for node in parse(source).body if isinstance(node, ast.ImportFrom))
-    for node, alias in ((node, alias) for node in imports for alias in node.names if alias.asname == alias.name):
-        value = getattr(module, alias.name)
+    shown = ((alias.name, node.lineno) for node in imports for alias in node.names if alias.asname == alias.name)
+    for name, line in shown:
+        value = getattr(module, name)
         if isinstance(value, ModuleType):
-            yield from _of_module(value, f"{place}.{alias.name}")
+            yield from _of_module(value, f"{place}.{name}")
         else:
-            yield Public(alias.name, place, source, node.lineno, value)
+            yield Public(name, place, source, line, value)
 
 
 def _document_faults(name: str, value: Any) -> Iterator[tuple[str, str]]:

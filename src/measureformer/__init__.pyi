@@ -23,9 +23,6 @@ from .atlas import Result as Result
 from .atlas import check as check
 from .atlas import cite as cite
 from .atlas import claims as claims
-from .attention import Attended as Attended
-from .attention import Concentration as Concentration
-from .attention import Coverage as Coverage
 from .attention import Grid as Grid
 from .attention import Plan as Plan
 from .attention import Sharded as Sharded

@@ -56,7 +56,7 @@ def floats(tree: Any) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
-def same_bits(one: mf.flows.FlowFit, other: mf.flows.FlowFit) -> bool:
+def same_bits(one: mf.flows.fit.FlowFit, other: mf.flows.fit.FlowFit) -> bool:
     pairs = zip(floats((one.velocity, one.losses)), floats((other.velocity, other.losses)), strict=True)
     return one.stopped == other.stopped and all(a.tobytes() == b.tobytes() for a, b in pairs)
 
@@ -229,7 +229,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(
 
 
 def test_more_steps_go_on_from_a_finished_training(tmp_path: Path) -> None:
-    def run(steps: int, save: Any) -> mf.flows.FlowFit:
+    def run(steps: int, save: Any) -> mf.flows.fit.FlowFit:
         training = Training(steps=steps, method="descent", solver="euler", depth=1, tol=1e-30)
         return mf.flows.fit_flow(*data(), heads=2, pieces=1, key=KEY, training=training, save=save)
 

@@ -13,17 +13,8 @@ from scipy.optimize import minimize
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.implicit_bias import (
-    Descent,
-    Problem,
-    Run,
-    decompose,
-    generate,
-    margins_of,
-    misalignment,
-    sizes,
-    sparsity,
-)
+from measureformer.implicit_bias import Descent, Problem, decompose, generate, margins_of, misalignment, sizes, sparsity
+from measureformer.implicit_bias.descent import Run
 
 KEY = jax.random.key(0)
 

@@ -12,7 +12,8 @@ import pytest
 import measureformer as mf
 from compilations import count_compilations
 from measureformer import errors
-from measureformer.implicit_bias import Descent, Problem, Run, descend_all, generate, misalignment
+from measureformer.implicit_bias import Descent, Problem, descend_all, generate, misalignment
+from measureformer.implicit_bias.descent import Run
 
 KEY = jax.random.key(0)
 

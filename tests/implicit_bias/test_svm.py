@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.implicit_bias import SVM, Problem, generate, misalignment
+from measureformer.implicit_bias import Problem, generate, misalignment
+from measureformer.implicit_bias.svm import SVM
 
 DUAL: dict[str, Any] = {"frobenius": "fro", "nuclear": 2}
 OWN: dict[str, Any] = {"frobenius": "fro", "nuclear": "nuc"}
@@ -178,4 +179,4 @@ def test_nothing_is_solved_or_imported_before_it_is_needed() -> None:
         "assert not {'cvxpy', 'clarabel', 'scipy.optimize'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
-    assert mf.implicit_bias.SVM is SVM
+    assert mf.implicit_bias.svm.SVM is SVM

@@ -20,8 +20,8 @@ from measureformer.atlas.claims.incontext import (
 from measureformer.atlas.helpers.incontext_controls import weakest
 from measureformer.atlas.helpers.incontext_learner import learned, start
 from measureformer.atlas.result import Check, Outcome
-from measureformer.incontext import Retrieval
 from measureformer.incontext.baselines import least_squares_error
+from measureformer.incontext.retrieval import Retrieval
 
 KEY = jax.random.key(0)
 

@@ -10,7 +10,8 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import Architecture, Corpus, InContextModel, LanguageModel, Training, structure, tasks
+from measureformer.incontext import Architecture, InContextModel, LanguageModel, Training, structure, tasks
+from measureformer.incontext.language import Corpus
 from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS, Comparison, compare_optimizers, group_norms
 from measureformer.incontext.train import InContextLoss
 

@@ -14,7 +14,8 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import Architecture, InContextModel, Trained, Training, tasks
+from measureformer.incontext import Architecture, InContextModel, Training, tasks
+from measureformer.incontext.train import Trained
 from measureformer.training import loop
 
 KEY = jax.random.key(0)

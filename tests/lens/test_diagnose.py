@@ -85,7 +85,7 @@ def test_spectra_are_those_of_the_large_matrices(look: Look) -> None:
 
 def test_geometry_of_a_known_cloud(look: Look) -> None:
     cloud = mf.Discrete.uniform(np.repeat([[3.0, 0.0, 0.0], [0.0, 4.0, 0.0]], 5, axis=0))
-    known = Look(mf.lens.Step(0, look.step.block, cloud, cloud, cloud))
+    known = Look(mf.lens.trace.Step(0, look.step.block, cloud, cloud, cloud))
     # two clusters of five at right angles: 20 pairs of 45 have cosine 1
     expected = {"clusters": 2, "cosine": 20 / 45, "rank": 1.0, "top": 1.0, "size": np.sqrt(12.5), "transport": 0.0}
     for name, value in expected.items():
@@ -107,7 +107,7 @@ def test_classes_of_heads_are_those_of_memories() -> None:
     heads = step.block.heads
     plain = mf.Attention(5 * heads.Q, heads.K, heads.V, heads.W, scale=heads.scale)
     sharper = eqx.tree_at(lambda block: block.attention.inner.Q, step.block, 5 * heads.Q)
-    look = Look(mf.lens.Step(0, sharper, step.before, step.middle, step.after))
+    look = Look(mf.lens.trace.Step(0, sharper, step.before, step.middle, step.after))
     expected = mf.memory.head_class(plain, step.seen)
     np.testing.assert_allclose(look.needed, expected.share, rtol=1e-3)
     assert [("I", "II", "III", "IV")[int(c) - 1] for c in COLUMNS["class"].of(look)] == list(expected.classes)

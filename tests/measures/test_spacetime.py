@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import measureformer as mf
 from measure_examples import aligned, spacetime
-from measureformer.measures import Prefixes
+from measureformer.measures.spacetime import Prefixes
 
 seeds = st.integers(0, 2**31)
 ROUNDING = 1e-13

@@ -23,7 +23,8 @@ from measure_examples import (
     uncovered,
     weighted_like,
 )
-from measureformer.measures import AbstractAtomic, AbstractMeasure
+from measureformer.measures import AbstractMeasure
+from measureformer.measures.atomic import AbstractAtomic
 
 N = 8
 # the same formulas in another order, by another compiler, on numbers of size ≤ 10

@@ -14,9 +14,9 @@ from scipy.special import softmax
 from scipy.stats import binomtest
 
 import measureformer as mf
-from measureformer.attention import fewest
+from measureformer.attention.coverage import fewest
 from measureformer.errors import DtypeError, NoClosedFormError, NothingVisibleError, OptionError, ShapeError
-from measureformer.memory.capacity import wilson
+from measureformer.memory.capacity import CapacityCurve, wilson
 from measureformer.numerics.random import generator
 
 M = mf.memory
@@ -51,9 +51,9 @@ class TestCapacity:
     def test_crossing(self) -> None:
         shares = [1.0, 0.75, 0.25, 0.0]
         parts = [np.array(shares)] * 3
-        curve = M.CapacityCurve(1, "all", np.array([1, 4, 16, 64]), *parts, *parts[:2])
+        curve = CapacityCurve(1, "all", np.array([1, 4, 16, 64]), *parts, *parts[:2])
         assert curve.capacity == pytest.approx(8.0)
-        low = M.CapacityCurve(1, "all", np.array([1, 4]), *[np.array([1.0, 0.9])] * 5)
+        low = CapacityCurve(1, "all", np.array([1, 4]), *[np.array([1.0, 0.9])] * 5)
         assert np.isnan(low.capacity)
 
     def test_formulas(self) -> None:

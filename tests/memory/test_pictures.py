@@ -29,7 +29,7 @@ def save(path: Path, values: np.ndarray) -> Path:
 def folder(tmp_path: Path) -> Path:
     inside = tmp_path / "in"
     inside.mkdir()
-    for i, values in enumerate(M.pictures()[:4]):
+    for i, values in enumerate(M.images.pictures()[:4]):
         save(inside / f"{i}.png", values)
     (inside / "notes.txt").write_text("not a picture")
     return inside
@@ -47,23 +47,23 @@ def png(width: int, height: int, data: bytes) -> bytes:
 
 class TestReading:
     def test_values_names_and_order(self, folder: Path) -> None:
-        found = M.read_images(folder)
+        found = M.images.read_images(folder)
         assert found.names == ("0", "1", "2", "3")
-        np.testing.assert_allclose(found.values, M.pictures()[:4], atol=1e-6)
+        np.testing.assert_allclose(found.values, M.images.pictures()[:4], atol=1e-6)
 
     def test_grey_from_colours_transparency_and_sixteen_bits(self, tmp_path: Path) -> None:
         Image.new("RGB", (2, 1), (255, 0, 0)).save(tmp_path / "red.png")
         Image.new("RGBA", (2, 1), (0, 0, 0, 0)).save(tmp_path / "clear.png")
         Image.fromarray(np.full((1, 2), 65535, np.uint16)).save(tmp_path / "deep.png")
         Image.new("1", (2, 1), 0).save(tmp_path / "bit.png")
-        values = {p.stem: float(M.read_images(p).values[0, 0, 0]) for p in tmp_path.glob("*.png")}
+        values = {p.stem: float(M.images.read_images(p).values[0, 0, 0]) for p in tmp_path.glob("*.png")}
         assert values == pytest.approx({"red": 76 / 127.5 - 1, "clear": 1.0, "deep": 1.0, "bit": -1.0}, abs=1e-6)
 
     def test_sizes_are_changed_only_when_asked(self, folder: Path) -> None:
         save(folder / "9.png", np.ones((10, 12)))
         with pytest.raises(ImageError, match=r"12 × 10 pixels after .*0.png of 24 × 24"):
-            M.read_images(folder)
-        assert M.read_images(folder, size=(8, 6)).values.shape == (5, 6, 8)
+            M.images.read_images(folder)
+        assert M.images.read_images(folder, size=(8, 6)).values.shape == (5, 6, 8)
 
     @pytest.mark.parametrize(
         ("name", "content", "words"),
@@ -80,15 +80,15 @@ class TestReading:
     def test_hostile_files_are_refused(self, tmp_path: Path, name: str, content: bytes, words: str) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ImageError, match=words):
-            M.read_images(tmp_path / name)
+            M.images.read_images(tmp_path / name)
 
     def test_missing_and_empty(self, tmp_path: Path) -> None:
         with pytest.raises(ImageError, match="does not exist"):
-            M.read_images(tmp_path / "none.png")
+            M.images.read_images(tmp_path / "none.png")
         with pytest.raises(ImageError, match="without pictures"):
-            M.read_images(tmp_path)
+            M.images.read_images(tmp_path)
         with pytest.raises(OptionError, match="size"):
-            M.read_images(tmp_path, size=(0, 3))
+            M.images.read_images(tmp_path, size=(0, 3))
 
 
 class TestDamage:
@@ -108,7 +108,7 @@ class TestDamage:
 
 class TestRecall:
     def test_three_generations(self) -> None:
-        images = M.pictures()
+        images = M.images.pictures()
         queries = M.masked(images)
         classical, dense, modern = (M.recall(images, queries, generation=g) for g in ("classical", "dense", "modern"))
         assert (np.sign(classical.values) == images).all(axis=(1, 2)).sum() <= 3
@@ -126,7 +126,7 @@ class TestRecall:
         np.testing.assert_allclose(alone.values, images[:1], atol=1e-12)
 
     def test_refusals(self) -> None:
-        images = M.pictures()
+        images = M.images.pictures()
         with pytest.raises(ImageError, match="shape"):
             M.recall(images, images[:, :5])
         with pytest.raises(OptionError, match="generation"):
@@ -135,10 +135,10 @@ class TestRecall:
             M.recall(images, images, beta=-1.0)
 
     def test_the_sheet_is_the_same_every_time(self) -> None:
-        images = M.pictures()[:2]
+        images = M.images.pictures()[:2]
         found = {"modern": M.recall(images, images)}
-        assert M.draw_recall(images, images, found) == M.draw_recall(images, images, found)
-        assert M.draw_recall(images, images, found, kind="png")[1:4] == b"PNG"
+        assert M.recall.draw_recall(images, images, found) == M.recall.draw_recall(images, images, found)
+        assert M.recall.draw_recall(images, images, found, kind="png")[1:4] == b"PNG"
 
 
 def command(*arguments: Any) -> Result:
@@ -156,10 +156,10 @@ class TestCommand:
         assert sorted(p.name for p in out.iterdir()) == ["0.png", "1.png", "2.png", "3.png", "recall.svg"]
         for i in range(4):
             back = np.asarray(Image.open(out / f"{i}.png")) / 127.5 - 1
-            np.testing.assert_allclose(back, M.pictures()[i], atol=0.1)
+            np.testing.assert_allclose(back, M.images.pictures()[i], atol=0.1)
 
     def test_a_query_of_ones_own(self, folder: Path, tmp_path: Path) -> None:
-        query = save(tmp_path / "sketch.png", 0.4 * M.pictures()[3])
+        query = save(tmp_path / "sketch.png", 0.4 * M.images.pictures()[3])
         done = command(folder, "--query", query, "--noise", 0.1, "--out", tmp_path / "out")
         assert done.exit_code == 0, done.stderr
         assert "modern: sketch is 3; " in done.stdout

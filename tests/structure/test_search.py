@@ -22,7 +22,9 @@ from measureformer.errors import (
     NotFiniteError,
     OptionError,
 )
+from measureformer.measures.domain import FixedTimes
 from measureformer.structure.black_box import Atoms, BlackBox
+from measureformer.structure.continuity import JumpWitness
 from measureformer.structure.support import large_measure, violation
 from measureformer.structure.weights import SubsetSums, binary_weights
 
@@ -68,12 +70,12 @@ def test_the_answer_as_a_result() -> None:
 def test_witnesses_show_what_they_claim() -> None:
     # a witness is evaluated again, from outside
     support = mf.is_transformer(ZOO["Bayes"].f, LINE, KEY, trials=3).witness
-    assert isinstance(support, mf.structure.SupportWitness)
+    assert isinstance(support, mf.structure.support.SupportWitness)
     assert support.kind == "reweighted"
     assert support.mu.n == 2  # of one atom no weight can change
     assert ZOO["Bayes"].f(support.mu).same_as(support.nu, 1e-9)
     jump = mf.is_transformer(ZOO["counterexample"].f, LINE, KEY, trials=6).witness
-    assert isinstance(jump, mf.structure.JumpWitness)
+    assert isinstance(jump, JumpWitness)
     assert jump.first_query is not None
     G = mf.recover(ZOO["counterexample"].f)
     gap = np.linalg.norm(np.asarray(G(jump.first, jump.first_query) - G(jump.second, jump.second_query)))
@@ -84,7 +86,7 @@ def test_witnesses_show_what_they_claim() -> None:
     assert np.all(np.diff(jump.distances) < 0)
     assert min(jump.jumps) > 0.25
     rank = mf.is_transformer(ZOO["rank"].f, LINE, KEY, trials=4).witness
-    assert isinstance(rank, mf.structure.JumpWitness)
+    assert isinstance(rank, JumpWitness)
     assert rank.first_query is None
     images = [ZOO["rank"].f(mu) for mu in (rank.first, rank.second)]
     assert float(mf.wasserstein(*images, 1)) == pytest.approx(rank.jump, rel=1e-6)
@@ -234,7 +236,10 @@ class TestDomains:
             (lambda: mf.Ball([0.0], np.inf), "compact"),
             (lambda: mf.Ball([0.0], -1.0), "positive"),
             (lambda: mf.Ball([np.nan], 1.0), "not compact"),
-            (lambda: mf.structure.FixedTimes(LINE, [0.0, 1.0]).admit(np.zeros((1, 2)), np.ones(1)), "mass at all"),
+            (
+                lambda: FixedTimes(LINE, [0.0, 1.0]).admit(np.zeros((1, 2)), np.ones(1)),
+                "mass at all",
+            ),
         ],
     )
     def test_refusals(self, make: Any, says: str) -> None:
@@ -243,7 +248,7 @@ class TestDomains:
 
     @pytest.mark.parametrize(
         "domain",
-        [mf.Box([-1.0, 0.0], [2.0, 5.0]), mf.Ball([1.0, 2.0], 3.0), mf.structure.FixedTimes(LINE, [0.25, 0.5])],
+        [mf.Box([-1.0, 0.0], [2.0, 5.0]), mf.Ball([1.0, 2.0], 3.0), FixedTimes(LINE, [0.25, 0.5])],
         ids=["box", "ball", "fixed times"],
     )
     def test_points_projections_and_chords_lie_inside(self, domain: Any) -> None:
@@ -269,7 +274,7 @@ class TestDomains:
 
 
 def test_admitted_measures_have_equal_mass_at_each_time() -> None:
-    domain = mf.structure.FixedTimes(LINE, [0.25, 0.5])
+    domain = FixedTimes(LINE, [0.25, 0.5])
     rng = np.random.default_rng(1)
     points, weights = domain.admit(domain.draw(rng, 7), rng.uniform(size=7))
     for time in (0.25, 0.5):

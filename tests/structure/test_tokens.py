@@ -58,12 +58,12 @@ class TestTokenMaps:
         # kills: rounding to nearest without the sum, atoms that vanish
         rng = np.random.default_rng(seed)
         counts = rng.integers(1, 8, n)
-        found = S.repetition(counts / counts.sum(), longest=400)
+        found = S.tokens.repetition(counts / counts.sum(), longest=400)
         assert found.error < 1e-14
         np.testing.assert_allclose(found.counts / found.counts.sum(), counts / counts.sum(), rtol=1e-12)
         assert found.counts.sum() <= counts.sum()
         weights = rng.uniform(1e-6, 1, n)
-        found = S.repetition(weights, longest=50)
+        found = S.tokens.repetition(weights, longest=50)
         assert found.counts.min() >= 1
         assert found.counts.sum() <= 50
         assert found.error == pytest.approx(
@@ -88,14 +88,14 @@ class TestTokenMaps:
         ],
     )
     def test_what_is_no_map_of_measures(self, T: Any, kind: str) -> None:
-        found = S.check_token_map(T, LINE, KEY)
+        found = S.tokens.check_token_map(T, LINE, KEY)
         assert not found.holds
         assert found.witness is not None
         assert found.witness.kind == kind
         assert found.witness.difference > 1e-3
 
     def test_attention_is_one(self) -> None:
-        assert S.check_token_map(mf.Attention.random(KEY, 1).tokens, LINE, KEY, trials=4).holds
+        assert S.tokens.check_token_map(mf.Attention.random(KEY, 1).tokens, LINE, KEY, trials=4).holds
 
     def test_refusals(self) -> None:
         with pytest.raises(DtypeError, match="T of type int"):
@@ -103,7 +103,7 @@ class TestTokenMaps:
         with pytest.raises(ShapeError, match="one image per token"):
             S.from_token_map(lambda X: X[:1])(mf.Discrete.uniform([[0.0], [1.0]]))
         with pytest.raises(OptionError, match="not more than tokens"):
-            S.repetition(np.ones(5), longest=4)
+            S.tokens.repetition(np.ones(5), longest=4)
 
 
 class TestGeneric:
@@ -154,12 +154,12 @@ class TestCounterexample:
     def test_prompts(self) -> None:
         G = S.counterexample().map
         for n, difference in ((100, 0.5615), (10_000, 0.59005)):
-            two = S.prompts(n)
+            two = S.counterexample.prompts(n)
             assert float(mf.wasserstein(*map(mf.Discrete.uniform, two[:2]), 1)) == pytest.approx(two.distance, rel=1e-6)
             assert float(G.tokens(two.alice)[0, 0] - G.tokens(two.elise)[0, 0]) == pytest.approx(difference, abs=5e-5)
             assert (two.alice[1:] == two.elise[1:]).all()
         with pytest.raises(OptionError, match="n ≥ 4"):
-            S.prompts(3)
+            S.counterexample.prompts(3)
         with pytest.raises(OptionError, match="softening"):
             S.counterexample(softening=-1.0)
 

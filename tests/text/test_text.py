@@ -17,6 +17,7 @@ from measureformer import errors
 from measureformer.incontext import Architecture, LanguageModel, Training
 from measureformer.text import TextModel, Tokenizer
 from measureformer.text.corpus import split
+from measureformer.text.train import TextTrained
 
 KEY = jax.random.key(0)
 VERSE = "the cat sat on the mat, and the rat sat on the cat. " * 30
@@ -25,7 +26,7 @@ SHORT = Training(steps=60, batch=8, rate=1e-2)
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[mf.text.TextTrained, Path]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[TextTrained, Path]:
     folder = tmp_path_factory.mktemp("text") / "run"
     return mf.text.train(VERSE, KEY, architecture=SMALL, context=16, training=SHORT, watch=30, save=folder), folder
 

@@ -13,12 +13,13 @@ import measureformer as mf
 from measureformer import errors
 from measureformer.training import loop
 from measureformer.universality import Architecture, Search
+from measureformer.universality.train import Trained
 
 LINE = mf.Box([-1.0], [1.0])
 SMALL = Search(contexts=240, queries=3, atoms=6)
 
 
-def trained(save: Any = None) -> mf.universality.Trained:
+def trained(save: Any = None) -> Trained:
     return mf.universality.train(
         mf.universality.softmin_distance(1, 0.5),
         LINE,
@@ -31,11 +32,11 @@ def trained(save: Any = None) -> mf.universality.Trained:
 
 
 @pytest.fixture(scope="module")
-def whole() -> mf.universality.Trained:
+def whole() -> Trained:
     return trained()
 
 
-def test_training_lowers_the_error_on_measures_not_seen(whole: mf.universality.Trained) -> None:
+def test_training_lowers_the_error_on_measures_not_seen(whole: Trained) -> None:
     target = mf.universality.softmin_distance(1, 0.5)
     assert len(whole.losses) == 151
     assert whole.losses[-1] < whole.losses[0] / 20
@@ -49,7 +50,7 @@ def test_training_lowers_the_error_on_measures_not_seen(whole: mf.universality.T
 
 
 def test_an_interrupted_training_ends_with_the_same_bits(
-    whole: mf.universality.Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chunk, calls = loop._chunk, []
 

@@ -2,17 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from measureformer.attention.attend import Attended as Attended
 from measureformer.attention.attend import attend as attend
-from measureformer.attention.concentration import Concentration as Concentration
 from measureformer.attention.concentration import concentration as concentration
-from measureformer.attention.coverage import Coverage as Coverage
 from measureformer.attention.coverage import coverage as coverage
-from measureformer.attention.coverage import fewest as fewest
 from measureformer.attention.grid import Grid as Grid
 from measureformer.attention.grid import Plan as Plan
-from measureformer.attention.hardmax import hardmax as hardmax
-from measureformer.attention.linear import masked_linear as masked_linear
 from measureformer.attention.sharded import Sharded as Sharded
 from measureformer.attention.streaming import Streaming as Streaming
 from measureformer.errors import suggest_names as _suggest_names

@@ -11,7 +11,7 @@ import typer
 from measureformer.cli.output import aligned, bare_table, on_terminal
 
 if TYPE_CHECKING:
-    from measureformer.lens import Diagnosis
+    from measureformer.lens.diagnose import Diagnosis
 
 
 def lens(

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from measureformer.errors import TextError
-from measureformer.lens import Diagnosis, Model, diagnose, load
+from measureformer.lens import Model, diagnose, load
+from measureformer.lens.diagnose import Diagnosis
 from measureformer.lens.figures import PANELS, figures, table
 from measureformer.lens.page import Part, write_lens_report
 from measureformer.lens.text import read_text

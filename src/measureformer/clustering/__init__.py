@@ -2,21 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from measureformer.clustering.clusters import Clusters as Clusters
-from measureformer.clustering.clusters import Plateau as Plateau
 from measureformer.clustering.clusters import cluster_counts as cluster_counts
 from measureformer.clustering.clusters import clusters as clusters
 from measureformer.clustering.clusters import merge_times as merge_times
 from measureformer.clustering.clusters import plateaux as plateaux
 from measureformer.clustering.phase import Ensemble as Ensemble
-from measureformer.clustering.phase import PhaseDiagram as PhaseDiagram
 from measureformer.clustering.phase import geshkovski23_phase_curve as geshkovski23_phase_curve
 from measureformer.clustering.phase import phase_diagram as phase_diagram
-from measureformer.clustering.rescaled import RescaledFlow as RescaledFlow
 from measureformer.clustering.rescaled import polytope_vertices as polytope_vertices
 from measureformer.clustering.rescaled import rescaled_flow as rescaled_flow
-from measureformer.clustering.sphere import Equiangular as Equiangular
-from measureformer.clustering.sphere import SphereFlow as SphereFlow
 from measureformer.clustering.sphere import equiangular as equiangular
 from measureformer.clustering.sphere import geshkovski23_equiangular as geshkovski23_equiangular
 from measureformer.clustering.sphere import rigollet25_long_context as rigollet25_long_context

@@ -8,8 +8,8 @@ import equinox as eqx
 import numpy as np
 
 from measureformer.errors import OptionError, ShapeError
-from measureformer.measures import AbstractAtomic, Discrete
-from measureformer.measures.atomic import concrete
+from measureformer.measures import Discrete
+from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import finite, floats, shaped
 
 NEIGHBOURS = 8

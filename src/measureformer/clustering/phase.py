@@ -80,7 +80,7 @@ class PhaseDiagram(eqx.Module):
         >>> import numpy as np, measureformer as mf
         >>> share = np.array([[0.0, 0.4, 0.8]])
         >>> rest = dict(together_error=0 * share, groups=share, single=share, ensemble=mf.clustering.Ensemble())
-        >>> mf.clustering.PhaseDiagram(np.ones(1), np.arange(3.0), together=share, **rest).boundary(0.6).tolist()
+        >>> mf.clustering.phase.PhaseDiagram(np.ones(1), np.arange(3.0), together=share, **rest).boundary(0.6).tolist()
         [1.5]
         """
         level = float(scalar(level, "level"))

@@ -3,28 +3,21 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
-from measureformer.flows.fit import FlowFit as FlowFit
 from measureformer.flows.fit import fit_flow as fit_flow
-from measureformer.flows.flow import Trajectory as Trajectory
 from measureformer.flows.flow import flow as flow
-from measureformer.flows.flow_map import FlowMap as FlowMap
-from measureformer.flows.gaussian import GaussianFlow as GaussianFlow
 from measureformer.flows.gaussian import castin25_blow_up as castin25_blow_up
 from measureformer.flows.gaussian import castin25_covariance as castin25_covariance
 from measureformer.flows.gaussian import gaussian_flow as gaussian_flow
 from measureformer.flows.gaussian import moment_rates as moment_rates
-from measureformer.flows.grid import GridFlow as GridFlow
 from measureformer.flows.grid import grid_flow as grid_flow
 from measureformer.flows.interaction import CuckerSmale as CuckerSmale
 from measureformer.flows.interaction import Interaction as Interaction
 from measureformer.flows.interaction import SecondOrder as SecondOrder
 from measureformer.flows.load import load_flow as load_flow
-from measureformer.flows.push import PushedDensity as PushedDensity
 from measureformer.flows.push import push_density as push_density
 from measureformer.flows.stability import Stability as Stability
 from measureformer.flows.stability import stability as stability
 from measureformer.flows.training import Training as Training
-from measureformer.flows.weak import WeakResidual as WeakResidual
 from measureformer.flows.weak import weak_residual as weak_residual
 
 if not TYPE_CHECKING:

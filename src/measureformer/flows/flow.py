@@ -19,8 +19,7 @@ from measureformer.flows.flow_map import Depthwise, FlowMap, particles, refuse_f
 from measureformer.flows.integrate import SOLVERS, WITHOUT_ERROR, Settings, Solved
 from measureformer.flows.schedule import Plan, checked_times, planned
 from measureformer.maps.base import AbstractInContextMap, queries_of, refuse_blind
-from measureformer.measures import AbstractAtomic
-from measureformer.measures.atomic import concrete
+from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import (
     at_once,
     cast,

@@ -12,7 +12,7 @@ from measureformer.errors import BlowUpError, DimensionMismatchError, StepLimitE
 from measureformer.flows.integrate import LIMIT, NO_STEPS_LEFT, NOT_FINITE, Field, Settings, Solved, solve
 from measureformer.flows.schedule import Plan
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
-from measureformer.measures import AbstractAtomic
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import at_once, cast, host
 
 

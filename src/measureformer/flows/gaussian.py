@@ -15,9 +15,9 @@ from measureformer.flows.schedule import checked_times
 from measureformer.flows.solve import AbstractField, checked_tolerance, solve
 from measureformer.maps import Attention
 from measureformer.maps.base import AbstractInContextMap, affine_parts, no_closed_form
-from measureformer.measures import AbstractGaussianLike, Gaussian
+from measureformer.measures import Gaussian
 from measureformer.measures.atomic import concrete
-from measureformer.measures.gaussian import checked_covariances
+from measureformer.measures.gaussian import AbstractGaussianLike, checked_covariances
 from measureformer.numerics.arrays import cast, common_dtype, default_float, finite, floats, on_device, shaped
 from measureformer.numerics.roots import psd_root
 

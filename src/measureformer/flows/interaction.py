@@ -13,7 +13,8 @@ from jaxtyping import Array, Float
 from measureformer.attention.blocks import LOGITS, Keys, Queries, fold, over_blocks
 from measureformer.errors import OptionError, ShapeError
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
-from measureformer.measures import AbstractAtomic, Prefixes
+from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import is_traced, scalar
 
 

@@ -13,8 +13,7 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, DtypeError, NotInvertibleError
 from measureformer.maps.base import AbstractInContextMap, queries_of
-from measureformer.measures import AbstractAtomic
-from measureformer.measures.atomic import concrete
+from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, cast, common_dtype, finite, floats, on_device, shaped
 from measureformer.numerics.buckets import bucket, pad_rows
 

@@ -14,8 +14,7 @@ from jaxtyping import Array, Float
 from measureformer.errors import DtypeError, OptionError, ShapeError, TimeError
 from measureformer.flows.flow_map import Depthwise, alike
 from measureformer.maps.base import AbstractInContextMap
-from measureformer.measures import AbstractAtomic
-from measureformer.measures.atomic import concrete
+from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, cast, common_dtype
 from measureformer.numerics.buckets import bucket
 

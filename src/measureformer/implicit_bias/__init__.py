@@ -3,22 +3,14 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
-from measureformer.implicit_bias.decompose import Decomposition as Decomposition
 from measureformer.implicit_bias.decompose import decompose as decompose
 from measureformer.implicit_bias.descent import Descent as Descent
-from measureformer.implicit_bias.descent import Run as Run
 from measureformer.implicit_bias.descent import descend_all as descend_all
 from measureformer.implicit_bias.generators import generate as generate
-from measureformer.implicit_bias.margins import HeadMargins as HeadMargins
 from measureformer.implicit_bias.margins import margins_of as margins_of
-from measureformer.implicit_bias.path import Path as Path
 from measureformer.implicit_bias.problem import Problem as Problem
-from measureformer.implicit_bias.sparsity import Sizes as Sizes
-from measureformer.implicit_bias.sparsity import Sparsity as Sparsity
 from measureformer.implicit_bias.sparsity import sizes as sizes
 from measureformer.implicit_bias.sparsity import sparsity as sparsity
-from measureformer.implicit_bias.svm import KKT as KKT
-from measureformer.implicit_bias.svm import SVM as SVM
 from measureformer.implicit_bias.svm import misalignment as misalignment
 
 if not TYPE_CHECKING:

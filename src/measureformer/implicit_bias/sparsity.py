@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.attention import fewest
+from measureformer.attention.coverage import fewest
 from measureformer.errors import OptionError, ShapeError
 from measureformer.numerics.arrays import finite, floats, host
 

@@ -8,13 +8,9 @@ from measureformer.incontext import bayes as bayes
 from measureformer.incontext import linear as linear
 from measureformer.incontext import tasks as tasks
 from measureformer.incontext.blocks import Architecture as Architecture
-from measureformer.incontext.error import Curve as Curve
-from measureformer.incontext.error import Estimate as Estimate
 from measureformer.incontext.error import epsilon as epsilon
 from measureformer.incontext.error import error_curve as error_curve
-from measureformer.incontext.language import Corpus as Corpus
 from measureformer.incontext.language import LanguageModel as LanguageModel
-from measureformer.incontext.laws import MeasureLaws as MeasureLaws
 from measureformer.incontext.laws import measure_laws as measure_laws
 from measureformer.incontext.models import InContextModel as InContextModel
 from measureformer.incontext.models import examples_measure as examples_measure
@@ -22,11 +18,9 @@ from measureformer.incontext.models import sequence_measure as sequence_measure
 from measureformer.incontext.observe import observables as observables
 from measureformer.incontext.observe import structure as structure
 from measureformer.incontext.optimizers import compare_optimizers as compare_optimizers
-from measureformer.incontext.retrieval import Retrieval as Retrieval
 from measureformer.incontext.retrieval import retrieval as retrieval
 from measureformer.incontext.retrieval import train_reader as train_reader
 from measureformer.incontext.saved import load as load
-from measureformer.incontext.train import Trained as Trained
 from measureformer.incontext.train import Training as Training
 from measureformer.incontext.train import train as train
 

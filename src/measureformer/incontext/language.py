@@ -100,7 +100,7 @@ class Corpus(NamedTuple):
 
     >>> import measureformer as mf
     >>> letters = mf.text.Tokenizer.characters("to be or not to be")
-    >>> mf.incontext.Corpus(letters.encode("to be"), letters.size, context=4).vocabulary
+    >>> mf.incontext.language.Corpus(letters.encode("to be"), letters.size, context=4).vocabulary
     7
     """
 

@@ -7,20 +7,10 @@ from measureformer.lens import architectures as architectures
 from measureformer.lens.architectures import Architecture as Architecture
 from measureformer.lens.architectures import Table as Table
 from measureformer.lens.architectures import register as register
-from measureformer.lens.checkpoint import Checkpoint as Checkpoint
-from measureformer.lens.columns import COLUMNS as COLUMNS
-from measureformer.lens.columns import Column as Column
-from measureformer.lens.columns import Look as Look
-from measureformer.lens.diagnose import Diagnosis as Diagnosis
 from measureformer.lens.diagnose import diagnose as diagnose
 from measureformer.lens.model import Model as Model
 from measureformer.lens.model import load as load
 from measureformer.lens.model import untrained as untrained
-from measureformer.lens.sweep import Exponent as Exponent
-from measureformer.lens.sweep import Sweep as Sweep
-from measureformer.lens.trace import HeadTrace as HeadTrace
-from measureformer.lens.trace import Step as Step
-from measureformer.lens.trace import Trace as Trace
 
 if not TYPE_CHECKING:
     __getattr__ = _suggest_names(__name__)

@@ -18,14 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.attention import Coverage, coverage
+from measureformer.attention import coverage
+from measureformer.attention.coverage import Coverage
 from measureformer.clustering import clusters
 from measureformer.lens.architectures.base import Heads
 from measureformer.lens.laws import cosine
 from measureformer.lens.separation import separation
 from measureformer.lens.trace import Step
 from measureformer.maps import Causal
-from measureformer.measures import Discrete, Prefixes
+from measureformer.measures import Discrete
+from measureformer.measures.spacetime import Prefixes
 from measureformer.memory.heads import LIMITS
 from measureformer.numerics.arrays import at_once, cast, common_dtype, on_device
 from measureformer.regularity import local_lipschitz

@@ -15,7 +15,7 @@ from measureformer.attention import attend
 from measureformer.lens.architectures import Block
 from measureformer.maps.affine import RotaryAttention
 from measureformer.maps.heads import mask_times
-from measureformer.measures import Prefixes
+from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import at_once, cast, common_dtype, on_device
 
 if TYPE_CHECKING:

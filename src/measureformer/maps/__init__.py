@@ -11,11 +11,8 @@ from measureformer.maps.causal import Causal as Causal
 from measureformer.maps.causal import Positional as Positional
 from measureformer.maps.causal import PositionTable as PositionTable
 from measureformer.maps.causal import Sinusoidal as Sinusoidal
-from measureformer.maps.compose import Compose as Compose
 from measureformer.maps.compose import Identity as Identity
 from measureformer.maps.compose import Residual as Residual
-from measureformer.maps.compose import Scaled as Scaled
-from measureformer.maps.compose import Sum as Sum
 from measureformer.maps.gated import GatedMLP as GatedMLP
 from measureformer.maps.mlp import MLP as MLP
 from measureformer.maps.mlp import Linear as Linear

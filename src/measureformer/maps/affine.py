@@ -14,7 +14,10 @@ from measureformer.attention import attend
 from measureformer.errors import DimensionMismatchError, ShapeError
 from measureformer.maps.base import no_closed_form
 from measureformer.maps.heads import AbstractHeads, mask_times
-from measureformer.measures import AbstractAtomic, AbstractGaussianLike, Gaussian, Prefixes
+from measureformer.measures import Gaussian
+from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.gaussian import AbstractGaussianLike
+from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, namespace, owned, shaped
 
 

@@ -9,7 +9,9 @@ from jaxtyping import Array
 
 from measureformer.attention import attend
 from measureformer.maps.heads import AbstractHeads, mask_times
-from measureformer.measures import AbstractAtomic, AbstractGaussianLike, Gaussian
+from measureformer.measures import Gaussian
+from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.gaussian import AbstractGaussianLike
 
 
 class Attention(AbstractHeads):

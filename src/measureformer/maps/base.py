@@ -26,7 +26,9 @@ from measureformer.errors import (
     ShapeError,
     TimeError,
 )
-from measureformer.measures import AbstractAtomic, AbstractGaussianLike, AbstractMeasure, Discrete, SpaceTime
+from measureformer.measures import AbstractMeasure, Discrete, SpaceTime
+from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import (
     at_once,
     cast,

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 from measureformer.errors import OptionError
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.compose import AbstractWrapper
-from measureformer.measures import AbstractGaussianLike, Prefixes
+from measureformer.measures.gaussian import AbstractGaussianLike
+from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import finite, floats, owned, scalar, shaped
 
 

@@ -8,7 +8,8 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError
 from measureformer.maps.base import AbstractInContextMap
-from measureformer.measures import AbstractAtomic, AbstractGaussianLike
+from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import scalar
 
 

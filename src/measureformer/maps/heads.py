@@ -12,7 +12,9 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, OptionError
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
-from measureformer.measures import AbstractAtomic, AbstractGaussianLike, Prefixes
+from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.gaussian import AbstractGaussianLike
+from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, scalar, shaped
 from measureformer.numerics.random import normal
 

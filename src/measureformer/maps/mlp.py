@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, OptionError, ShapeError
 from measureformer.maps.base import AbstractInContextMap
-from measureformer.measures import AbstractGaussianLike
+from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, shaped
 from measureformer.numerics.random import normal
 

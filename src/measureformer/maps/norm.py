@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, OptionError, ZeroVectorError
 from measureformer.maps.base import AbstractInContextMap
-from measureformer.measures import AbstractAtomic
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, host, owned, scalar, shaped
 
 

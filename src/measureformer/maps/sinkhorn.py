@@ -13,7 +13,10 @@ from measureformer.attention import attend
 from measureformer.errors import OptionError, TimeError
 from measureformer.maps.base import no_closed_form
 from measureformer.maps.heads import AbstractHeads
-from measureformer.measures import AbstractAtomic, AbstractGaussianLike, AbstractMeasure, Gaussian, Prefixes
+from measureformer.measures import AbstractMeasure, Gaussian
+from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.gaussian import AbstractGaussianLike
+from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import cast
 from measureformer.numerics.roots import psd_root
 from measureformer.numerics.sinkhorn import Potentials, sinkhorn_potentials

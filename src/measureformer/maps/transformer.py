@@ -14,7 +14,7 @@ from measureformer.maps.causal import Causal
 from measureformer.maps.compose import AbstractWrapper, Compose, Residual
 from measureformer.maps.mlp import MLP
 from measureformer.maps.norm import LayerNorm, RMSNorm
-from measureformer.measures import AbstractGaussianLike
+from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import prng_key
 
 Norm = Literal["layer", "rms", "none"]

@@ -8,10 +8,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.attention import attend, hardmax, masked_linear
+from measureformer.attention import attend
+from measureformer.attention.hardmax.hardmax import hardmax
+from measureformer.attention.linear import masked_linear
 from measureformer.maps.attention import tilted_values
 from measureformer.maps.heads import AbstractHeads, mask_times
-from measureformer.measures import AbstractAtomic, AbstractGaussianLike, Gaussian, Prefixes
+from measureformer.measures import Gaussian
+from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.gaussian import AbstractGaussianLike
+from measureformer.measures.spacetime import Prefixes
 
 
 class HardmaxAttention(AbstractHeads):

@@ -14,7 +14,9 @@ from measureformer.attention import attend
 from measureformer.errors import DerivativeError, ShapeError
 from measureformer.maps.attention import Attention
 from measureformer.maps.base import AbstractInContextMap, no_closed_form, queries_of, refuse_blind
-from measureformer.measures import AbstractAtomic, AbstractGaussianLike, AbstractMeasure
+from measureformer.measures import AbstractMeasure
+from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import at_once, cast, common_dtype, finite, is_traced, on_device
 from measureformer.numerics.buckets import bucket, pad_rows
 

@@ -3,8 +3,6 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
-from measureformer.mean_field.convergence import MeanField as MeanField
-from measureformer.mean_field.convergence import PairCovariance as PairCovariance
 from measureformer.mean_field.convergence import mean_field as mean_field
 from measureformer.mean_field.convergence import pair_covariance as pair_covariance
 

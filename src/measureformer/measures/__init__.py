@@ -3,19 +3,15 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
-from measureformer.measures.atomic import AbstractAtomic as AbstractAtomic
 from measureformer.measures.base import AbstractMeasure as AbstractMeasure
 from measureformer.measures.discrete import Discrete as Discrete
-from measureformer.measures.domain import AbstractDomain as AbstractDomain
 from measureformer.measures.domain import Ball as Ball
 from measureformer.measures.domain import Box as Box
 from measureformer.measures.gap import subset_sum_gap as subset_sum_gap
-from measureformer.measures.gaussian import AbstractGaussianLike as AbstractGaussianLike
 from measureformer.measures.gaussian import Gaussian as Gaussian
 from measureformer.measures.mixture import GaussianMixture as GaussianMixture
 from measureformer.measures.sharding import gather as gather
 from measureformer.measures.sharding import shard as shard
-from measureformer.measures.spacetime import Prefixes as Prefixes
 from measureformer.measures.spacetime import SpaceTime as SpaceTime
 
 if not TYPE_CHECKING:

@@ -13,7 +13,8 @@ from measureformer.errors import DtypeError, NoClosedFormError, OptionError
 from measureformer.maps import Attention, Causal, L2Attention, Residual
 from measureformer.maps.base import queries_of
 from measureformer.maps.heads import AbstractHeads
-from measureformer.measures import AbstractAtomic, Gaussian, SpaceTime
+from measureformer.measures import Gaussian, SpaceTime
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import floats
 
 CLASSES = ("IV", "III", "II", "I")

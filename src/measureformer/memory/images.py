@@ -31,7 +31,7 @@ def pictures() -> Float[np.ndarray, "n 24 24"]:
     """Ten small pictures, drawn by formulas: black on white, −1 and 1. They are correlated: most pixels are white.
 
     >>> import measureformer as mf
-    >>> mf.memory.pictures().shape
+    >>> mf.memory.images.pictures().shape
     (10, 24, 24)
     """
     y, x = np.mgrid[1 : -1 : SIZE * 1j, -1 : 1 : SIZE * 1j]
@@ -103,7 +103,7 @@ def binary(images: Any) -> Float[np.ndarray, "*n h w"]:
     """Pictures as ±1 by their sign, for binary memories; what is 0, unknown, stays so.
 
     >>> import measureformer as mf
-    >>> mf.memory.binary([[0.5, -0.2], [0.0, 1.0]]).tolist()
+    >>> mf.memory.images.binary([[0.5, -0.2], [0.0, 1.0]]).tolist()
     [[1.0, -1.0], [0.0, 1.0]]
     """
     return np.sign(checked_pictures(images))
@@ -113,7 +113,7 @@ class Images(eqx.Module):
     """Pictures that were read from files: grey values in [−1, 1], white is 1, and their names.
 
     >>> import numpy as np, measureformer as mf
-    >>> mf.memory.Images(np.ones((1, 2, 3)), ("white",)).values.shape
+    >>> mf.memory.images.Images(np.ones((1, 2, 3)), ("white",)).values.shape
     (1, 2, 3)
     """
 
@@ -128,7 +128,7 @@ def read_images(paths: Any, *, size: tuple[int, int] | None = None) -> Images:
     parts white; of an animation the first frame counts.
 
     >>> import measureformer as mf
-    >>> try: mf.memory.read_images([])
+    >>> try: mf.memory.images.read_images([])
     ... except mf.MeasureformerError as refusal: print(refusal.got)
     no pictures
     """

@@ -28,7 +28,7 @@ class Recall(eqx.Module):
     """Pictures that a memory recalled, one per query.
 
     >>> import measureformer as mf
-    >>> images = mf.memory.pictures()
+    >>> images = mf.memory.images.pictures()
     >>> found = mf.memory.recall(images, mf.memory.masked(images))
     >>> found.nearest.tolist(), bool(found.converged.all())
     ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], True)
@@ -57,7 +57,7 @@ def recall(images: Any, queries: Any, *, generation: Generation = "modern", beta
     pictures. Its β is the smallest at which the theorem says that all are stored, unless it is given.
 
     >>> import measureformer as mf
-    >>> images = mf.memory.pictures()
+    >>> images = mf.memory.images.pictures()
     >>> found = mf.memory.recall(images, mf.memory.masked(images), generation="classical")
     >>> bool((found.errors > 0.1).any())          # these pictures are correlated, and Hebb's rule mixes them up
     True
@@ -67,7 +67,7 @@ def recall(images: Any, queries: Any, *, generation: Generation = "modern", beta
         raise ImageError(
             got=f"pictures of shape {images.shape} and queries of shape {queries.shape}",
             need="(n, h, w) and (m, h, w)",
-            do="Read them with one size: mf.memory.read_images(paths, size=(32, 32)).",
+            do="Read them with one size: mf.memory.images.read_images(paths, size=(32, 32)).",
         )
     shape = queries.shape
     if generation not in GENERATIONS:
@@ -124,9 +124,9 @@ def draw_recall(images: Any, queries: Any, recalls: Mapping[str, Recall], *, kin
     or the nearest if there are more queries than pictures. `kind` is "svg", "png" or "pdf".
 
     >>> import measureformer as mf
-    >>> images = mf.memory.pictures()[:2]
+    >>> images = mf.memory.images.pictures()[:2]
     >>> queries = mf.memory.masked(images)
-    >>> mf.memory.draw_recall(images, queries, {"modern": mf.memory.recall(images, queries)})[:5]
+    >>> draw_recall(images, queries, {"modern": mf.memory.recall(images, queries)})[:5]
     b'<?xml'
     """
     need("matplotlib", "atlas")

@@ -11,9 +11,7 @@ from measureformer.regularity.bounds import castin24_tokens as castin24_tokens
 from measureformer.regularity.bounds import masked_ball as masked_ball
 from measureformer.regularity.bounds import push_forward as push_forward
 from measureformer.regularity.bounds import tokens as tokens
-from measureformer.regularity.local import LocalLipschitz as LocalLipschitz
 from measureformer.regularity.local import local_lipschitz as local_lipschitz
-from measureformer.regularity.pairs import WorstPair as WorstPair
 from measureformer.regularity.pairs import worst_pair as worst_pair
 
 if not TYPE_CHECKING:

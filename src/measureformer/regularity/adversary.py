@@ -14,8 +14,8 @@ from jaxtyping import Array
 from measureformer.errors import DimensionMismatchError, NotFiniteError, OptionError, ShapeError
 from measureformer.maps import Attention
 from measureformer.maps.base import AbstractInContextMap
-from measureformer.measures import AbstractAtomic, Discrete, SpaceTime
-from measureformer.measures.atomic import concrete
+from measureformer.measures import Discrete, SpaceTime
+from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, on_device, positive_int, prng_key, shaped
 from measureformer.numerics.random import normal
 from measureformer.regularity.local import ball_radius, displaced, require_map, stretch

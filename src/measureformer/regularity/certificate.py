@@ -43,13 +43,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.attention import Attended, attend
+from measureformer.attention import attend
+from measureformer.attention.attend import Attended
 from measureformer.maps import (
     MLP,
     AffineAttention,
     Attention,
     Causal,
-    Compose,
     GatedMLP,
     Identity,
     LayerNorm,
@@ -58,13 +58,12 @@ from measureformer.maps import (
     Residual,
     RMSNorm,
     RotaryAttention,
-    Scaled,
-    Sum,
     Transformer,
     UnitNorm,
 )
 from measureformer.maps.base import AbstractInContextMap
-from measureformer.measures import Prefixes
+from measureformer.maps.compose import Compose, Scaled, Sum
+from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics import lapack
 from measureformer.numerics.lapack import top_eigenvalue
 

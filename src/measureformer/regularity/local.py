@@ -14,8 +14,7 @@ from jaxtyping import Array
 
 from measureformer.errors import DtypeError, NotFiniteError, OptionError
 from measureformer.maps.base import AbstractInContextMap, no_closed_form, refuse_blind
-from measureformer.measures import AbstractAtomic
-from measureformer.measures.atomic import concrete
+from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, cast, common_dtype, positive_int, prng_key
 from measureformer.numerics.lanczos import SingularTriple, top_singular
 from measureformer.regularity.certificate import has_certificate, upper_bound

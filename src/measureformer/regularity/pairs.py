@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from measureformer.errors import DtypeError
-from measureformer.measures import AbstractAtomic
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import on_device, positive_int, prng_key
 from measureformer.numerics.random import normal, two_keys
 from measureformer.regularity.local import ball_radius, require_map

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.errors import NoClosedFormError, TimeError
-from measureformer.measures import AbstractAtomic
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import host, is_traced, needs_jax
 
 NEAR = 1e-3

@@ -3,29 +3,17 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
-from measureformer.measures.domain import FixedTimes as FixedTimes
 from measureformer.structure.black_box import BlackBox as BlackBox
-from measureformer.structure.continuity import Continuity as Continuity
-from measureformer.structure.continuity import JumpWitness as JumpWitness
 from measureformer.structure.continuity import continuity as continuity
-from measureformer.structure.counterexample import Prompts as Prompts
 from measureformer.structure.counterexample import counterexample as counterexample
 from measureformer.structure.counterexample import prompts as prompts
-from measureformer.structure.derivative import RegularDerivative as RegularDerivative
 from measureformer.structure.derivative import directional_derivative as directional_derivative
 from measureformer.structure.derivative import regular_derivative as regular_derivative
-from measureformer.structure.obstruction import Obstruction as Obstruction
 from measureformer.structure.obstruction import obstruction as obstruction
-from measureformer.structure.recover import Recovered as Recovered
 from measureformer.structure.recover import recover as recover
-from measureformer.structure.support import SupportReport as SupportReport
-from measureformer.structure.support import SupportWitness as SupportWitness
 from measureformer.structure.support import is_support_preserving as is_support_preserving
-from measureformer.structure.theorem import TransformerReport as TransformerReport
 from measureformer.structure.theorem import is_transformer as is_transformer
-from measureformer.structure.tokens import check_token_map as check_token_map
 from measureformer.structure.tokens import from_token_map as from_token_map
-from measureformer.structure.tokens import repetition as repetition
 from measureformer.structure.tokens import to_token_map as to_token_map
 from measureformer.structure.weights import generic as generic
 

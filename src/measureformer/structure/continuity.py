@@ -11,7 +11,8 @@ import equinox as eqx
 import numpy as np
 
 from measureformer.errors import SupportError
-from measureformer.measures import AbstractDomain, Discrete
+from measureformer.measures import Discrete
+from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.random import generator
 from measureformer.structure.black_box import Atoms, BlackBox, w1

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from measureformer.errors import DtypeError
-from measureformer.measures import AbstractDomain
+from measureformer.measures.domain import AbstractDomain
 from measureformer.structure.black_box import Atoms, merged
 from measureformer.structure.weights import binary_weights
 

@@ -10,7 +10,8 @@ import equinox as eqx
 import numpy as np
 
 from measureformer.errors import DomainError
-from measureformer.measures import AbstractDomain, Discrete
+from measureformer.measures import Discrete
+from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import floats, positive_int
 from measureformer.numerics.random import generator
 from measureformer.structure.black_box import Atoms, BlackBox, merged, w1

@@ -40,9 +40,9 @@ def repetition(weights: Any, *, longest: int = LONGEST) -> Repetition:
     Ref         furuya2025, Lemma 2.
 
     >>> import measureformer as mf
-    >>> mf.structure.repetition([0.5, 0.25, 0.25]).counts.tolist()
+    >>> mf.structure.tokens.repetition([0.5, 0.25, 0.25]).counts.tolist()
     [2, 1, 1]
-    >>> found = mf.structure.repetition([0.5, 0.5**0.5])
+    >>> found = mf.structure.tokens.repetition([0.5, 0.5**0.5])
     >>> bool(found.error < 1e-6), int(found.counts.sum()) <= 4096
     (True, True)
     """
@@ -177,9 +177,9 @@ def check_token_map(T: Any, domain: Any, key: Any, *, trials: int = 20) -> Token
 
     >>> import jax, measureformer as mf
     >>> box, key = mf.Box([-1.0], [1.0]), jax.random.key(0)
-    >>> mf.structure.check_token_map(lambda X: X - X.mean(axis=0), box, key).holds
+    >>> mf.structure.tokens.check_token_map(lambda X: X - X.mean(axis=0), box, key).holds
     True
-    >>> mf.structure.check_token_map(lambda X: X - X.sum(axis=0), box, key).witness.kind
+    >>> mf.structure.tokens.check_token_map(lambda X: X - X.sum(axis=0), box, key).witness.kind
     'repetition'
     """
     domain, rng = require_domain(domain), generator(key)

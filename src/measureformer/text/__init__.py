@@ -3,16 +3,13 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
-from measureformer.text.corpus import documentation as documentation
 from measureformer.text.corpus import read as read
 from measureformer.text.generate import generate as generate
-from measureformer.text.ngram import NGram as NGram
 from measureformer.text.ngram import ngram as ngram
 from measureformer.text.saved import TextModel as TextModel
 from measureformer.text.saved import load as load
 from measureformer.text.saved import save as save
 from measureformer.text.tokens import Tokenizer as Tokenizer
-from measureformer.text.train import TextTrained as TextTrained
 from measureformer.text.train import perplexity as perplexity
 from measureformer.text.train import train as train
 

@@ -45,7 +45,7 @@ def documentation() -> str:
     """The documentation text inside CPython: the topics of `help()`, several hundred thousand characters.
 
     >>> import measureformer as mf
-    >>> len(mf.text.documentation()) > 100_000
+    >>> len(mf.text.corpus.documentation()) > 100_000
     True
     """
     from pydoc_data.topics import topics

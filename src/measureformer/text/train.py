@@ -106,7 +106,7 @@ def _tokens(text: Any, tokenizer: str, context: int) -> tuple[Tokenizer, np.ndar
         raise DtypeError(
             got=f"a text of type {type(text).__name__}",
             need="a string",
-            do="Pass mf.text.read(path), or mf.text.documentation().",
+            do="Pass mf.text.read(path), or mf.text.corpus.documentation().",
         )
     if tokenizer not in ("characters", "byte pairs"):
         raise OptionError(

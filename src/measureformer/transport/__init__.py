@@ -3,13 +3,10 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
-from measureformer.transport.bracket import Bracket as Bracket
 from measureformer.transport.bracket import wasserstein_bracket as wasserstein_bracket
 from measureformer.transport.conditional import conditional_wasserstein as conditional_wasserstein
-from measureformer.transport.coupling import Coupling as Coupling
 from measureformer.transport.coupling import coupling as coupling
 from measureformer.transport.positive import positive_wasserstein as positive_wasserstein
-from measureformer.transport.sinkhorn import Entropic as Entropic
 from measureformer.transport.sinkhorn import sinkhorn as sinkhorn
 from measureformer.transport.sliced import sliced_wasserstein as sliced_wasserstein
 from measureformer.transport.wasserstein import transport_cost as transport_cost

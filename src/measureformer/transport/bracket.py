@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import NoClosedFormError, OptionError
-from measureformer.measures import AbstractAtomic, AbstractMeasure, Gaussian
-from measureformer.measures.atomic import concrete
+from measureformer.measures import AbstractMeasure, Gaussian
+from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import on_device
 from measureformer.transport.bures import bures_cost
 from measureformer.transport.cells import c_transform, cells

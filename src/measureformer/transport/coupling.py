@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 from scipy.sparse import coo_array
 
 from measureformer.errors import NoClosedFormError, OptionError
-from measureformer.measures import AbstractAtomic, AbstractMeasure
-from measureformer.measures.atomic import concrete
+from measureformer.measures import AbstractMeasure
+from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import on_device
 from measureformer.transport.plan import lengths
 from measureformer.transport.wasserstein import atoms_of, compared, exponent, optimal_plan

@@ -12,7 +12,8 @@ from jaxtyping import Array, Bool, Float
 
 from measureformer.attention import attend
 from measureformer.errors import NoClosedFormError, OptionError
-from measureformer.measures import AbstractAtomic, AbstractMeasure
+from measureformer.measures import AbstractMeasure
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import cast, common_dtype, floats, is_traced, on_device
 from measureformer.numerics.buckets import bucket
 from measureformer.numerics.sinkhorn import Softmin, sinkhorn_potentials, symmetric_potentials

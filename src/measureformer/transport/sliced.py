@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import NoClosedFormError, OptionError
-from measureformer.measures import AbstractAtomic, AbstractMeasure
+from measureformer.measures import AbstractMeasure
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import host, is_traced, namespace, positive_int
 from measureformer.numerics.random import normal
 from measureformer.transport.line import line_plan

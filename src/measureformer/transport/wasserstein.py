@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DtypeError, MassError, NoClosedFormError, OptionError
-from measureformer.measures import AbstractAtomic, AbstractMeasure, Gaussian, SpaceTime
-from measureformer.measures.atomic import concrete, meet
+from measureformer.measures import AbstractMeasure, Gaussian, SpaceTime
+from measureformer.measures.atomic import AbstractAtomic, concrete, meet
 from measureformer.numerics.arrays import (
     cast,
     common_dtype,

@@ -7,26 +7,16 @@ from measureformer.universality.algebra import Block as Block
 from measureformer.universality.algebra import Expression as Expression
 from measureformer.universality.algebra import vector as vector
 from measureformer.universality.compile import compile as compile
-from measureformer.universality.compiled import Census as Census
-from measureformer.universality.compiled import Compiled as Compiled
-from measureformer.universality.corollary import MapErrors as MapErrors
-from measureformer.universality.corollary import MapFit as MapFit
 from measureformer.universality.corollary import fit_map as fit_map
 from measureformer.universality.corollary import map_errors as map_errors
 from measureformer.universality.export import load as load
-from measureformer.universality.fit import Fit as Fit
 from measureformer.universality.fit import fit as fit
-from measureformer.universality.masked import TimeLipschitz as TimeLipschitz
 from measureformer.universality.masked import time_lipschitz as time_lipschitz
-from measureformer.universality.moments import Moments as Moments
 from measureformer.universality.moments import atoms_of_moments as atoms_of_moments
 from measureformer.universality.moments import identify as identify
 from measureformer.universality.moments import moments as moments
 from measureformer.universality.moments import tilted_mean as tilted_mean
 from measureformer.universality.search import Search as Search
-from measureformer.universality.study import ErrorCurve as ErrorCurve
-from measureformer.universality.study import error_curve as error_curve
-from measureformer.universality.study import graded as graded
 from measureformer.universality.targets import Functional as Functional
 from measureformer.universality.targets import distance_to_uniform as distance_to_uniform
 from measureformer.universality.targets import kernel_regression as kernel_regression
@@ -35,7 +25,6 @@ from measureformer.universality.targets import smooth_quantile as smooth_quantil
 from measureformer.universality.targets import softmin_distance as softmin_distance
 from measureformer.universality.targets import variance as variance
 from measureformer.universality.train import Architecture as Architecture
-from measureformer.universality.train import Trained as Trained
 from measureformer.universality.train import train as train
 
 if not TYPE_CHECKING:

@@ -10,8 +10,9 @@ from jaxtyping import Array, Float, Int
 
 from measureformer.errors import DimensionMismatchError, DtypeError, OptionError, ShapeError
 from measureformer.maps.base import AbstractInContextMap
-from measureformer.measures import AbstractGaussianLike, AbstractMeasure
+from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import concrete
+from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, scalar
 from measureformer.universality.factors import Factors
 

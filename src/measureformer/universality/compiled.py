@@ -18,7 +18,7 @@ from measureformer.maps.base import AbstractInContextMap, no_closed_form
 from measureformer.maps.compose import Residual
 from measureformer.maps.mlp import MLP, Activation, Linear
 from measureformer.maps.transformer import Transformer
-from measureformer.measures import AbstractAtomic
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import host, is_spread, is_traced
 

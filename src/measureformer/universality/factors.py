@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 
 from measureformer.attention import attend
 from measureformer.maps.heads import mask_times
-from measureformer.measures import AbstractGaussianLike, Prefixes
+from measureformer.measures.gaussian import AbstractGaussianLike
+from measureformer.measures.spacetime import Prefixes
 
 TOGETHER = 16
 """Blocks that are computed at the same time: memory is linear in the number of tokens, however many blocks."""

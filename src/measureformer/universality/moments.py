@@ -11,7 +11,8 @@ from numpy.polynomial import chebyshev
 
 from measureformer.attention import attend
 from measureformer.errors import OptionError, ShapeError, TooManyAtomsError
-from measureformer.measures import AbstractGaussianLike, AbstractMeasure, Discrete
+from measureformer.measures import AbstractMeasure, Discrete
+from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import default_float, finite, floats, positive_int
 from measureformer.numerics.random import generator
 

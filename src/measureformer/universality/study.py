@@ -26,7 +26,7 @@ class ErrorCurve:
     >>> import jax, measureformer as mf
     >>> search = mf.universality.Search(terms=30, blocks=40, candidates=150, contexts=60, rounds=1)
     >>> keys = [jax.random.key(0), jax.random.key(1)]
-    >>> curve = mf.universality.error_curve(mf.universality.variance(1), mf.Box([0.0], [1.0]), keys, search=search)
+    >>> curve = error_curve(mf.universality.variance(1), mf.Box([0.0], [1.0]), keys, search=search)
     >>> curve.parameters.shape == curve.errors.shape, curve.slope < 0
     (True, True)
     """
@@ -66,7 +66,7 @@ def error_curve(
     >>> import jax, measureformer as mf
     >>> keys = [jax.random.key(seed) for seed in range(2)]
     >>> search = mf.universality.Search(terms=10, blocks=20, candidates=60, contexts=40, rounds=1)
-    >>> mf.universality.error_curve(mf.universality.graded(1), mf.Box([0.0], [1.0]), keys, search=search).slopes.shape
+    >>> error_curve(graded(1), mf.Box([0.0], [1.0]), keys, search=search).slopes.shape
     (2,)
     """
     if len(keys) < 2:
@@ -114,7 +114,7 @@ def graded(smoothness: int | None, *, place: float = 0.45) -> Functional:
     φ(y) = cos(4s).
 
     >>> import measureformer as mf
-    >>> mf.universality.graded(1, place=0.5)(mf.Discrete.uniform([[0.0], [1.0]]), [0.0]).tolist()
+    >>> graded(1, place=0.5)(mf.Discrete.uniform([[0.0], [1.0]]), [0.0]).tolist()
     [0.5]
     """
     return Functional(_Graded(smoothness, place), dim=1, out=1)

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
-from measureformer.measures import AbstractAtomic, Prefixes
+from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import scalar
 
 

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from measureformer.atlas.helpers.random import once
-from measureformer.incontext import Architecture, InContextModel, Trained, Training, observables
+from measureformer.incontext import Architecture, InContextModel, Training, observables
 from measureformer.incontext.models import Reading
 from measureformer.incontext.tasks import Prompts, Task
-from measureformer.incontext.train import InContextLoss
+from measureformer.incontext.train import InContextLoss, Trained
 from measureformer.training.loop import Observer, trained
 
 Kind = Literal["linear", "tree"]

@@ -9,8 +9,8 @@ import numpy as np
 
 from measureformer.maps import HardmaxAttention, Residual, Transformer
 from measureformer.measures import Box, Discrete
+from measureformer.measures.domain import FixedTimes
 from measureformer.numerics.arrays import on_device
-from measureformer.structure import FixedTimes
 
 LINE, PLANE = Box([-1.0], [1.0]), Box([-1.0, -1.0], [1.0, 1.0])
 Map = Callable[[Discrete], Discrete]

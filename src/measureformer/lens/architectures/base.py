@@ -13,8 +13,9 @@ import numpy as np
 
 from measureformer.errors import ArchitectureError
 from measureformer.lens.checkpoint import Checkpoint
-from measureformer.maps import MLP, AbstractInContextMap, Causal, Compose, Identity, Residual
+from measureformer.maps import MLP, AbstractInContextMap, Causal, Identity, Residual
 from measureformer.maps.affine import AffineAttention, RotaryAttention
+from measureformer.maps.compose import Compose
 from measureformer.measures import SpaceTime
 
 Heads = AffineAttention | RotaryAttention

@@ -16,7 +16,7 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.compose import AbstractWrapper
 from measureformer.maps.heads import AbstractHeads
 from measureformer.maps.variants import HardmaxAttention
-from measureformer.measures import AbstractGaussianLike
+from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import host, is_traced, owned, positive_int
 from measureformer.sequences.slots import refuse_off_slots, slot, slots
 from measureformer.sequences.sparse.patterns import as_pattern

@@ -9,7 +9,8 @@ import numpy as np
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
-from measureformer.clustering import Ensemble, PhaseDiagram, geshkovski23_phase_curve, phase_diagram
+from measureformer.clustering import Ensemble, geshkovski23_phase_curve, phase_diagram
+from measureformer.clustering.phase import PhaseDiagram
 from measureformer.figures.figure import Figure, Series
 from measureformer.numerics.types import Key
 

@@ -10,7 +10,8 @@ import numpy as np
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
-from measureformer.clustering import SphereFlow, cluster_counts, equiangular, sphere_flow
+from measureformer.clustering import cluster_counts, equiangular, sphere_flow
+from measureformer.clustering.sphere import SphereFlow
 from measureformer.figures.figure import Figure, Series
 from measureformer.numerics.types import Key
 

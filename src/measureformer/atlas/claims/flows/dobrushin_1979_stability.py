@@ -10,7 +10,8 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.flows import Stability, flow, stability
+from measureformer.flows import flow, stability
+from measureformer.flows.stability import Stability
 from measureformer.maps import Attention
 from measureformer.measures import Discrete
 from measureformer.numerics.types import Key

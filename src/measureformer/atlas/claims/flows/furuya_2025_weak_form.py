@@ -10,7 +10,8 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.flows import WeakResidual, flow, weak_residual
+from measureformer.flows import flow, weak_residual
+from measureformer.flows.weak import WeakResidual
 from measureformer.maps import Attention
 from measureformer.measures import Discrete
 from measureformer.numerics.types import Key

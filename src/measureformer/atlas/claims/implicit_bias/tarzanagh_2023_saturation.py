@@ -11,7 +11,8 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.implicit_bias import Problem, Run, descend_all, generate, sparsity
+from measureformer.implicit_bias import Problem, descend_all, generate, sparsity
+from measureformer.implicit_bias.descent import Run
 from measureformer.numerics.types import Key
 
 

@@ -11,7 +11,8 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.implicit_bias import Run, descend_all, generate, misalignment
+from measureformer.implicit_bias import descend_all, generate, misalignment
+from measureformer.implicit_bias.descent import Run
 from measureformer.numerics.types import Key
 
 PUBLISHED = {200: 0.88, 400: 0.96, 1000: 0.993}

@@ -11,7 +11,8 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.implicit_bias import Decomposition, decompose, descend_all, generate
+from measureformer.implicit_bias import decompose, descend_all, generate
+from measureformer.implicit_bias.decompose import Decomposition
 from measureformer.numerics.types import Key
 
 PUBLISHED = {4: (0.035, 0.07, 0.16), 6: (0.017, 0.044, 0.145), 8: (0.011, 0.015, 0.14), 10: (0.0056, 0.0088, 0.12)}

@@ -19,7 +19,8 @@ from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention, Residual
-from measureformer.mean_field import MeanField, mean_field
+from measureformer.mean_field import mean_field
+from measureformer.mean_field.convergence import MeanField
 from measureformer.measures import Discrete, Gaussian
 from measureformer.numerics.types import Key
 from measureformer.transport import wasserstein

@@ -17,7 +17,8 @@ from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention, Residual
-from measureformer.mean_field import PairCovariance, pair_covariance
+from measureformer.mean_field import pair_covariance
+from measureformer.mean_field.convergence import PairCovariance
 from measureformer.measures import Discrete, Gaussian
 from measureformer.numerics.arrays import scalar
 from measureformer.numerics.types import Key

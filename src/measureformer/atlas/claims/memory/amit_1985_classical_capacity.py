@@ -18,7 +18,8 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.memory import CapacityCurve, Polynomial, amit85_capacity, bit_error, capacity, mceliece87_capacity
+from measureformer.memory import Polynomial, amit85_capacity, bit_error, capacity, mceliece87_capacity
+from measureformer.memory.capacity import CapacityCurve
 from measureformer.numerics.types import Key
 
 

@@ -13,7 +13,8 @@ from measureformer.atlas.helpers.memory_patterns import signs
 from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.memory import CapacityCurve, Dense, Exponential, birthday_capacity, capacity
+from measureformer.memory import Dense, Exponential, birthday_capacity, capacity
+from measureformer.memory.capacity import CapacityCurve
 from measureformer.numerics.types import Key
 
 

@@ -11,7 +11,8 @@ from measureformer.atlas.helpers.memory_patterns import signs
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.memory import Classical, Dense, Polynomial, masked, pictures, recall
+from measureformer.memory import Classical, Dense, Polynomial, masked, recall
+from measureformer.memory.images import pictures
 from measureformer.numerics.types import Key
 
 

@@ -12,7 +12,8 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.memory import CapacityCurve, Polynomial, capacity, krotov16_capacity
+from measureformer.memory import Polynomial, capacity, krotov16_capacity
+from measureformer.memory.capacity import CapacityCurve
 from measureformer.numerics.types import Key
 
 

@@ -76,7 +76,7 @@ claim = Claim(
     reference="yun2020, Lemma 5",
     measure=measure,
     controls={
-        "inverse-exponent": "J = δ^(nd), the exponent with the wrong sign: tokens outside of the cube are taken for others.",
+        "inverse-exponent": "J = δ^(nd), the exponent with the wrong sign: tokens outside the cube pass for others.",
         "one-perceptron-fewer": "d(1/δ + 1) − 1 perceptrons: the last cell of the last coordinate is not rounded.",
         "outside-left-alone": "d/δ perceptrons: those that send entries outside of [0, 1) to −J are left out.",
     },

@@ -11,9 +11,9 @@ from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.measures import Discrete
 from measureformer.numerics.types import Key
-from measureformer.structure import counterexample, prompts
+from measureformer.structure import counterexample
 from measureformer.structure.black_box import Atoms, w1
-from measureformer.structure.counterexample import MapOfMeasures
+from measureformer.structure.counterexample import MapOfMeasures, prompts
 
 TABLE = {
     100: (2.000e-3, 6.608e-3, 0.66080),

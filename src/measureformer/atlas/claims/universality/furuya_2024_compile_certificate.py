@@ -13,7 +13,8 @@ from measureformer.atlas.helpers.universality_blocks import SQUARE, cloud, expre
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.numerics.types import Key
-from measureformer.universality import Compiled, compile
+from measureformer.universality import compile
+from measureformer.universality.compiled import Compiled
 
 
 @dataclass(frozen=True)

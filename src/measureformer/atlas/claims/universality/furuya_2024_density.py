@@ -13,7 +13,8 @@ from measureformer.figures.figure import Figure, Role, Series
 from measureformer.measures import Box
 from measureformer.numerics.types import Key
 from measureformer.structure import counterexample
-from measureformer.universality import Fit, Search, fit, softmin_distance
+from measureformer.universality import Search, fit, softmin_distance
+from measureformer.universality.fit import Fit
 
 
 @dataclass(frozen=True)
