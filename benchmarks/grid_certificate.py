@@ -48,7 +48,7 @@ def one(seed: int) -> tuple[str, float, float]:
         # most of the time sums one by one are priced so high that a grid is taken
         costs = Costs(pair=1e-3) if rng.uniform() < 0.7 else Costs(pair=1e-7, box=1e-5, point=1e-8)
         try:
-            plan = mf.Plan.make(*arrays[:2], arrays[3], tol=tol, costs=costs)
+            plan = mf.GridPlan.make(*arrays[:2], arrays[3], tol=tol, costs=costs)
         except ToleranceError:
             return family, np.nan, np.nan
     out = mf.attend(*arrays, method=mf.Grid(plan=plan))

@@ -51,7 +51,7 @@ def errors() -> np.ndarray:
     log_z = exact(q, k, v, np.zeros(len(k)))[1]
     found = []
     for tol in TOLERANCES:
-        out = mf.attend(q, k, v, method=mf.Grid(plan=mf.Plan.make(q, k, tol=float(tol), costs=GRID)))
+        out = mf.attend(q, k, v, method=mf.Grid(plan=mf.GridPlan.make(q, k, tol=float(tol), costs=GRID)))
         found.append([out.log_normalizer_error.max(), np.abs(np.asarray(out.log_normalizer) - log_z).max()])
     return np.array(found, float)
 

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from compare import CONSOLE, Number, Row, interleaved, machine, write
 
-from measureformer.implicit_bias import Problem, decompose, descend_all, generate
+from measureformer.implicit_bias import Problem, decompose, descend_all, random_problems
 
 FAST = "--fast" in sys.argv
 PROBLEMS, STEPS, TIMED = (20, 500, 100) if FAST else (100, 2000, 200)
@@ -52,7 +52,7 @@ def against_torch() -> Row | None:
         import torch  # noqa: F401
     except ModuleNotFoundError:
         return None
-    problems = generate("random", jax.random.key(0), count=PROBLEMS)
+    problems = random_problems("random", jax.random.key(0), count=PROBLEMS)
     starts = list(np.random.default_rng(0).uniform(-1, 1, (PROBLEMS, *problems[0].shape)) / np.sqrt(10))
     loop = torch_loop(problems[0], starts[0], TIMED)
     mine = descend_all(problems[:1], "ngd", TIMED, starts=starts[:1])[0].W[-1]
@@ -70,7 +70,7 @@ def against_torch() -> Row | None:
 
 
 def svms() -> list[Number]:
-    problems = generate("random", jax.random.key(1), count=50)
+    problems = random_problems("random", jax.random.key(1), count=50)
     tokens = [problem.optimal() for problem in problems]
     numbers = []
     for norm, count, limit in (("frobenius", 50, 10.0), ("nuclear", 5, 1000.0)):
@@ -88,7 +88,7 @@ def study() -> Number:
     """Trainings with a head that mixes tokens, and their decompositions; compilation included."""
     begin = time.perf_counter()
     with CONSOLE.status("several tokens"):
-        runs = descend_all(generate("several", jax.random.key(2), count=STUDY), "ngd", 2001, jax.random.key(3))
+        runs = descend_all(random_problems("several", jax.random.key(2), count=STUDY), "ngd", 2001, jax.random.key(3))
         parts = [decompose(run) for run in runs]
     spent = time.perf_counter() - begin
     undecided = sum(not part.decided for part in parts)

@@ -25,7 +25,15 @@ from compare import CONSOLE, Number, interleaved, machine, row, write
 import measureformer as mf
 from measureformer import text
 from measureformer.cli.incontext import PRESETS
-from measureformer.incontext import Architecture, InContextModel, LanguageModel, Training, error_curve, tasks, train
+from measureformer.incontext import (
+    Architecture,
+    InContextModel,
+    LanguageModel,
+    Training,
+    error_curve,
+    tasks,
+    train_learner,
+)
 from measureformer.incontext.language import CorpusLoss
 from measureformer.incontext.train import InContextLoss
 from measureformer.training import loop
@@ -121,7 +129,7 @@ def steps(model: Any, objective: Any, batch: int, count: int) -> Any:
 def timed(folder: Path, train: Any, seconds: float, steps: int) -> tuple[Any, Number]:
     """A training and the minutes that it took; of one that goes on from before, those that its steps take now."""
     whole, begun = not folder.exists(), time.perf_counter()
-    found = train()
+    found = train_learner()
     minutes = (time.perf_counter() - begun if whole else steps * seconds) / 60
     return found, Number(f"its training, {steps} steps" + ("" if whole else ", by the time of a step"), minutes, 0, "")
 
@@ -131,7 +139,7 @@ def reached(preset: str, seconds: float, least: float, minutes: float) -> list[N
     task, model = tasks.linear(DIM), InContextModel.random(jax.random.key(0), DIM, SIZES, points=POINTS)
     count, batch, rate = PRESETS[preset]
     training, folder = Training(steps=count, batch=batch, rate=rate), RUNS / f"linear-{preset}"
-    go = lambda: train(task, model, jax.random.key(1), points=POINTS, training=training, save=folder)  # noqa: E731
+    go = lambda: train_learner(task, model, jax.random.key(1), points=POINTS, training=training, save=folder)  # noqa: E731
     found, spent = timed(folder, go, seconds, count)
     curve = error_curve(found.model, task, jax.random.key(2), prompts=20_000)
     away = float(np.abs(curve.error[:DIM] - (1 - np.arange(DIM) / DIM)).max())

@@ -20,7 +20,7 @@ import measureformer as mf
 from measureformer.figures.draw import draw, to_svg
 from measureformer.figures.figure import Figure, Series
 from measureformer.storage.files import write_atomically
-from measureformer.universality import Architecture, Search, fit, fit_map, map_errors, train
+from measureformer.universality import Architecture, Search, fit, fit_map, map_errors, train_functional
 from measureformer.universality.lessons import CLIMBS, LARGE, LESSONS, POOL, SHARE, STEPS
 from measureformer.universality.study import error_curve, graded
 
@@ -94,7 +94,7 @@ def trained(name: str, seed: int) -> Any:
     for size in (4, 8, 16):
         net = Architecture(layers=2, dim=size, width=2 * size)
         steps = mf.flows.Training(steps=1500, rate=0.005)
-        found = train(target, domain, jax.random.key(seed), architecture=net, training=steps, search=SMALL)
+        found = train_functional(target, domain, jax.random.key(seed), architecture=net, training=steps, search=SMALL)
         out.append((found.parameters, found.held_out / found.scale))
     return out
 
@@ -116,7 +116,7 @@ def corollary(name: str, seed: int) -> Any:
     f, key = pushed(velocity), jax.random.key(seed)
     search = Search(contexts=200, rounds=2, terms=200, blocks=300, candidates=1500)
     net = Architecture(layers=2, dim=16, width=32)
-    found = train(mf.recover(f), domain, key, architecture=net, search=search)
+    found = train_functional(mf.recover(f), domain, key, architecture=net, search=search)
     return {
         "compiled": fit_map(f, domain, key, tol=1e-4, search=search).held_out.relative_error,
         "trained": map_errors(found.transformer, f, domain, key, atoms=10 * search.atoms).relative_error,

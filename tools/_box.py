@@ -23,7 +23,7 @@ LARGEST = 3_000_000
 
 def main() -> None:
     save = Path(tempfile.gettempdir()) / "measureformer-box"
-    found = mf.text.train(
+    found = mf.text.train_text(
         mf.text.corpus.documentation(),
         jax.random.key(0),
         architecture=mf.incontext.Architecture(width=96, layers=5, heads=4),

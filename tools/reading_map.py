@@ -209,7 +209,7 @@ def _spelled(tree: ast.Module, known: dict[str, str]) -> Iterator[str]:
 
 
 def _public(root: Path) -> dict[tuple[str, str], str]:
-    """(folder, name) -> how it is called: `mf.flow`, `mf.regularity.ball`, `mf.incontext.linear.optimum`."""
+    """(folder, name) -> how it is called: `mf.flow`, `mf.regularity.lipschitz_ball`, `mf.incontext.linear.optimum`."""
     init = root / "src" / PACKAGE / "__init__.py"
     if not init.exists():
         return {}

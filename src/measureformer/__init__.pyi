@@ -24,7 +24,7 @@ from .atlas import check as check
 from .atlas import cite as cite
 from .atlas import claims as claims
 from .attention import Grid as Grid
-from .attention import Plan as Plan
+from .attention import GridPlan as GridPlan
 from .attention import Sharded as Sharded
 from .attention import Streaming as Streaming
 from .attention import attend as attend

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measureformer.attention.hardmax.hardmax import hardmax
+from measureformer.attention.hardmax import hardmax
 
 import measureformer as mf
 from compilations import count_compilations

@@ -90,7 +90,7 @@ def test_halves_of_windows_meet_at_one_anchor() -> None:
 def test_derivatives_in_a_window() -> None:
     n = 3 * BLOCK[1] + 3
     arrays, t = tuple(map(jnp.asarray, problem(5, n, n, 1))), np.arange(float(n))
-    plan = mf.Plan.make(*arrays[:2], arrays[3], tol=1e-10, times=(t, t), window=100)
+    plan = mf.GridPlan.make(*arrays[:2], arrays[3], tol=1e-10, times=(t, t), window=100)
     seen = (t[None, :] <= t[:, None]) & (t[None, :] > t[:, None] - 100)
 
     def ours(method: Any) -> Any:
@@ -118,7 +118,7 @@ def test_light_first_keys_are_certified_too() -> None:
 def test_causal_derivatives_are_those_of_masked_dense_attention() -> None:
     n = 2 * BLOCK[1] + 3
     arrays, t = tuple(map(jnp.asarray, problem(5, n, n, 1))), np.arange(float(n))
-    plan = mf.Plan.make(*arrays[:2], arrays[3], tol=1e-10, times=(t, t))
+    plan = mf.GridPlan.make(*arrays[:2], arrays[3], tol=1e-10, times=(t, t))
 
     def ours(*a: Any) -> Any:
         return jnp.sum(jnp.sin(mf.attend(*a, times=(t, t), method=mf.Grid(plan=plan)).values))
@@ -149,7 +149,7 @@ def test_refusals_of_windows() -> None:
 def test_refusals() -> None:
     q, k, v, log_weights = problem(6, 5, 7, 1)
     t, s = np.full(5, 9.0), np.arange(7.0)
-    plan = mf.Plan.make(q, k, log_weights, times=(t, s), tol=1e-6)
+    plan = mf.GridPlan.make(q, k, log_weights, times=(t, s), tol=1e-6)
     for times in (None, (t, s + 1)):
         with pytest.raises(PlanError, match="times that are not those of the plan"):
             mf.attend(q, k, v, log_weights, times=times, method=mf.Grid(plan=plan))

@@ -48,7 +48,7 @@ def test_planned_grids_keep_the_tolerance(d: int, tol: float) -> None:
     rng = np.random.default_rng(d)
     q, k = rng.uniform(-1.5, 1.5, (100, d)), rng.normal(size=(600, d)) * 0.6
     v, log_weights = rng.uniform(-0.5, 0.5, (600, 2)), rng.normal(size=600)
-    plan = mf.Plan.make(q, k, log_weights, tol=tol, costs=GRID)
+    plan = mf.GridPlan.make(q, k, log_weights, tol=tol, costs=GRID)
     assert plan.direct is None
     out = mf.attend(q, k, v, log_weights, method=mf.Grid(plan=plan))
     assert float(out.log_normalizer_error.max()) <= tol
@@ -75,7 +75,7 @@ def boxed() -> tuple[Any, ...]:
 def test_boxes_leave_keys_out_and_say_so(boxed: tuple[Any, ...]) -> None:
     # kills: a bound without the dropped mass (tolerances so large that it decides)
     q, k, v, log_weights = boxed
-    plan = mf.Plan.make(q, k, log_weights, tol=1e-2, costs=Costs(pair=1e-7, box=1e-5, point=1e-8))
+    plan = mf.GridPlan.make(q, k, log_weights, tol=1e-2, costs=Costs(pair=1e-7, box=1e-5, point=1e-8))
     assert plan.cells is not None
     assert not np.asarray(plan.cells.kept).all()
     out = mf.attend(q, k, v, log_weights, method=mf.Grid(plan=plan))
@@ -107,7 +107,7 @@ def test_keys_that_are_light_before_the_tilt_are_not_lost() -> None:
     rng = np.random.default_rng(6)
     q, k = rng.uniform(-40, 40, (1000, 1)), rng.uniform(-45, 45, (2500, 1))
     v, log_weights = rng.uniform(-0.5, 0.5, (2500, 1)), -(k[:, 0] ** 2) / 2
-    plan = mf.Plan.make(q, k, log_weights, tol=1e-6, costs=Costs(pair=1e-6, box=1e-5, point=1e-8))
+    plan = mf.GridPlan.make(q, k, log_weights, tol=1e-6, costs=Costs(pair=1e-6, box=1e-5, point=1e-8))
     assert plan.cells is not None
     out = mf.attend(q, k, v, log_weights, method=mf.Grid(plan=plan))
     assert float(out.log_normalizer_error.max()) <= 1e-6
@@ -141,7 +141,7 @@ def test_far_points_are_still_right(which: str, shift: float) -> None:
         k = k + shift
     else:
         q, k = q + shift, k / shift
-    plan = mf.Plan.make(q, k, log_weights, tol=1e-7, costs=GRID)
+    plan = mf.GridPlan.make(q, k, log_weights, tol=1e-7, costs=GRID)
     out = mf.attend(q, k, v, log_weights, method=mf.Grid(plan=plan))
     assert float(out.log_normalizer_error.max()) <= 1e-7
     assert max(shares(out, *exact(q, k, v, log_weights))) <= 1

@@ -47,7 +47,7 @@ def on_grid(plan: Any) -> Any:
 
 def test_a_plan_serves_other_values_and_weights_and_points_that_moved_a_little() -> None:
     q, k, v, log_weights = problem(0)
-    plan = mf.Plan.make(q, k, log_weights, tol=1e-8, margin=0.2, costs=GRID)
+    plan = mf.GridPlan.make(q, k, log_weights, tol=1e-8, margin=0.2, costs=GRID)
     rng = np.random.default_rng(1)
     for size in (0.0, 0.01):
         moved = q + size * rng.uniform(-1, 1, q.shape), k + size * rng.uniform(-1, 1, k.shape)
@@ -63,7 +63,7 @@ def test_a_plan_serves_other_values_and_weights_and_points_that_moved_a_little()
 
 def test_uncovered_points_get_an_infinite_bound_under_a_trace() -> None:
     q, k, v, log_weights = problem(0)
-    plan = mf.Plan.make(q, k, log_weights, tol=1e-8, costs=GRID)
+    plan = mf.GridPlan.make(q, k, log_weights, tol=1e-8, costs=GRID)
     run = jax.jit(lambda q: mf.attend(q, k, v, log_weights, method=mf.Grid(plan=plan)).error_bound)
     assert np.isfinite(run(q)).all()
     assert np.isinf(run(q + 1)).all()
@@ -74,7 +74,7 @@ def test_planning_again_compiles_nothing() -> None:
         q, k, v, log_weights = problem(seed, m, n)
         # the corners fix the sizes of the boxes
         q[:2], k[:2] = [[-1, -1], [1, 1]], [[-1, -1], [1, 1]]
-        plan = mf.Plan.make(q, k, log_weights, tol=1e-8, margin=0.1, costs=GRID)
+        plan = mf.GridPlan.make(q, k, log_weights, tol=1e-8, margin=0.1, costs=GRID)
         mf.attend(q, k, v, log_weights, method=mf.Grid(plan=plan))
 
     run(0, 1000, 2000)
@@ -85,7 +85,7 @@ def test_planning_again_compiles_nothing() -> None:
 def test_derivatives_are_those_of_dense_attention(mode: str) -> None:
     # closed forms lose nothing; an interpolant that is differentiated loses p²/h
     arguments, directions = (tuple(map(jnp.asarray, problem(seed, 30, 50))) for seed in (3, 4))
-    plan = mf.Plan.make(*arguments[:2], tol=1e-11, costs=GRID)
+    plan = mf.GridPlan.make(*arguments[:2], tol=1e-11, costs=GRID)
 
     def scalar(function: Any) -> Any:
         return lambda *args: sum(jnp.sum(jnp.sin(part)) for part in function(*args))
@@ -106,7 +106,7 @@ def test_derivatives_are_those_of_dense_attention(mode: str) -> None:
 def test_derivatives_at_keys_without_mass_are_zero_and_finite() -> None:
     q, k, v, log_weights = problem(5, 30, 50)
     log_weights[:20] = -np.inf
-    plan = mf.Plan.make(q, k, log_weights, tol=1e-8, costs=GRID)
+    plan = mf.GridPlan.make(q, k, log_weights, tol=1e-8, costs=GRID)
     slope = jax.jit(jax.grad(lambda *a: jnp.sum(on_grid(plan)(*a)[0] ** 2), (0, 1, 2, 3)))
     gradient = slope(q, k, v, log_weights)
     assert all(np.isfinite(g).all() for g in gradient)
@@ -125,7 +125,7 @@ def test_heads_have_plans_of_their_own_and_float32_stays() -> None:
     assert {leaf.dtype for leaf in jax.tree.leaves(out)} == {np.dtype(np.float32)}
     assert max(shares(out, *exact(*single, np.zeros(60)))) <= 1
     # under a trace too rounding to float32 is part of the error
-    plan = mf.Plan.make(*single[:2], tol=1e-9, costs=GRID)
+    plan = mf.GridPlan.make(*single[:2], tol=1e-9, costs=GRID)
     traced = jax.jit(lambda *arrays: mf.attend(*arrays, method=mf.Grid(plan=plan)))(*single)
     assert max(shares(traced, *exact(*single, np.zeros(60)))) <= 1
 
@@ -141,7 +141,7 @@ def test_degenerate_clouds(case: str) -> None:
         q[:, 0], k[:, 1] = 0.7, 0.1
     if case == "passive keys":
         log_weights[1:] = -np.inf
-    plan = mf.Plan.make(q, k, log_weights, tol=1e-9, costs=Costs(pair=1e-2))
+    plan = mf.GridPlan.make(q, k, log_weights, tol=1e-9, costs=Costs(pair=1e-2))
     assert plan.direct is None
     out = mf.attend(q, k, v, log_weights, method=mf.Grid(plan=plan))
     assert max(shares(out, *exact(q, k, v, log_weights))) <= 1
@@ -151,21 +151,21 @@ Q, K, V, LW = problem(0, 3, 4)
 HIGH = np.zeros((3, 4))
 REFUSALS: dict[str, tuple[type[Exception], Any, str]] = {
     "dimension 4": (OptionError, lambda: mf.attend(HIGH, HIGH, HIGH, method="grid"), "dimension 4"),
-    "plan in dimension 4": (OptionError, lambda: mf.Plan.make(HIGH, HIGH), "dimension 4"),
-    "two dimensions": (DimensionMismatchError, lambda: mf.Plan.make(Q, K[:, :1]), "R\\^1"),
+    "plan in dimension 4": (OptionError, lambda: mf.GridPlan.make(HIGH, HIGH), "dimension 4"),
+    "two dimensions": (DimensionMismatchError, lambda: mf.GridPlan.make(Q, K[:, :1]), "R\\^1"),
     "NaN": (NotFiniteError, lambda: mf.attend(Q * np.nan, K, V, method="grid"), "q with"),
-    "NaN in a plan": (NotFiniteError, lambda: mf.Plan.make(Q, K * np.nan), "k with"),
+    "NaN in a plan": (NotFiniteError, lambda: mf.GridPlan.make(Q, K * np.nan), "k with"),
     "tolerance": (ToleranceError, lambda: mf.attend(Q, K, V, method="grid", tol=1e-18), "at least"),
-    "tol of a plan": (OptionError, lambda: mf.Plan.make(Q, K, tol=0.0), "tol = 0.0"),
+    "tol of a plan": (OptionError, lambda: mf.GridPlan.make(Q, K, tol=0.0), "tol = 0.0"),
     "trace without a plan": (
         TracedError,
         lambda: jax.jit(lambda q: mf.attend(q, K, V, method="grid").values)(Q),
         "Make plan",
     ),
-    "plan under a trace": (TracedError, lambda: jax.jit(lambda q: mf.Plan.make(q, K).place)(Q), "outside"),
+    "plan under a trace": (TracedError, lambda: jax.jit(lambda q: mf.GridPlan.make(q, K).place)(Q), "outside"),
     "one plan for heads": (
         ShapeError,
-        lambda: mf.attend(Q[None], K[None], V[None], method=mf.Grid(plan=mf.Plan.make(Q, K))),
+        lambda: mf.attend(Q[None], K[None], V[None], method=mf.Grid(plan=mf.GridPlan.make(Q, K))),
         "each head",
     ),
 }

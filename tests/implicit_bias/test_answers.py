@@ -13,7 +13,16 @@ from scipy.optimize import minimize
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.implicit_bias import Descent, Problem, decompose, generate, margins_of, misalignment, sizes, sparsity
+from measureformer.implicit_bias import (
+    Descent,
+    Problem,
+    attention_sparsity,
+    decompose,
+    margins_of,
+    matrix_sizes,
+    misalignment,
+    random_problems,
+)
 from measureformer.implicit_bias.descent import Run
 
 KEY = jax.random.key(0)
@@ -22,7 +31,7 @@ KEY = jax.random.key(0)
 
 
 def test_the_path_of_the_picture_goes_to_the_svm() -> None:
-    problem = generate("picture", jax.random.key(1))
+    problem = random_problems("picture", jax.random.key(1))
     path = problem.path([5.0, 10.0, 20.0, 40.0])
     away = [misalignment(W, problem.svm().W) for W in path.W]
     assert (np.diff(away) < 0).all()
@@ -34,7 +43,7 @@ def test_the_path_of_the_picture_goes_to_the_svm() -> None:
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_nothing_in_the_ball_is_lower_nearby(norm: Any) -> None:
-    problem = generate("random", jax.random.key(2), n=2, T=3, d=3)
+    problem = random_problems("random", jax.random.key(2), n=2, T=3, d=3)
     path = problem.path([3.0], norm)
     W, rng = path.W[0], np.random.default_rng(0)
     order: Any = {"frobenius": "fro", "nuclear": "nuc"}[norm]
@@ -46,7 +55,7 @@ def test_nothing_in_the_ball_is_lower_nearby(norm: Any) -> None:
 
 
 def test_against_a_constrained_solver() -> None:
-    problem = generate("picture", jax.random.key(1))
+    problem = random_problems("picture", jax.random.key(1))
     rules = {"type": "ineq", "fun": lambda w: 4.0 - w @ w}
     found = minimize(
         lambda w: problem.loss(w.reshape(2, 2)),
@@ -74,7 +83,7 @@ def test_a_minimum_inside_the_ball_is_found() -> None:
 
 
 def test_the_parts_of_a_matrix_that_was_made_of_them_are_found() -> None:
-    problem = generate("several", KEY, d=8)
+    problem = random_problems("several", KEY, d=8)
     kept = problem.chosen([[0, 2], [1], [3]])
     W_mm = problem.svm(kept).W
     # inside the first set token 2 gets three times the probability of token 0
@@ -120,7 +129,7 @@ def test_undecided_tokens_are_reported_and_follow_their_trend() -> None:
 
 def test_extremes_of_sparsity() -> None:
     T = 20
-    found = sparsity(np.stack([np.full(T, 1 / T), np.eye(T)[3]]))
+    found = attention_sparsity(np.stack([np.full(T, 1 / T), np.eye(T)[3]]))
     for name in ("effective", "participation"):
         np.testing.assert_allclose(getattr(found, name), [T, 1], rtol=1e-12)
     assert found.k90.tolist() == [18, 1]
@@ -132,15 +141,15 @@ def test_extremes_of_sparsity() -> None:
 
 def test_sparsity_by_hand_and_hidden_tokens() -> None:
     s = np.array([0.5, 0.3, 0.15, 0.05])
-    found = sparsity(s)
+    found = attention_sparsity(s)
     assert found.k90 == 3
     assert found.participation == pytest.approx(1 / (0.25 + 0.09 + 0.0225 + 0.0025))
     # mean absolute difference over twice the mean
     assert found.gini == pytest.approx(np.abs(s[:, None] - s).sum() / (2 * 4 * s.sum()))
-    hidden = sparsity([*s, 0.0, 0.0], [True] * 4 + [False] * 2)
+    hidden = attention_sparsity([*s, 0.0, 0.0], [True] * 4 + [False] * 2)
     for name in ("visible", "entropy", "effective", "participation", "k90", "largest", "gini", "negligible"):
         assert getattr(hidden, name) == pytest.approx(float(getattr(found, name)))
-    assert sparsity([*s, 0.0, 0.0]).gini > found.gini
+    assert attention_sparsity([*s, 0.0, 0.0]).gini > found.gini
 
 
 @settings(max_examples=25)
@@ -149,7 +158,7 @@ def test_all_measures_are_monotone_in_the_temperature(seed: int) -> None:
     logits = np.random.default_rng(seed).normal(size=9)
     beta = np.array([0.0, 0.3, 1.0, 3.0, 10.0])
     weights = np.exp(beta[:, None] * (logits - logits.max()))
-    found = sparsity(weights / weights.sum(axis=1, keepdims=True))
+    found = attention_sparsity(weights / weights.sum(axis=1, keepdims=True))
     for name in ("entropy", "effective", "participation", "k90"):
         assert (np.diff(getattr(found, name)) <= 1e-12).all()
     for name in ("largest", "gini"):
@@ -158,7 +167,7 @@ def test_all_measures_are_monotone_in_the_temperature(seed: int) -> None:
 
 def test_sizes_of_matrices() -> None:
     U = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
-    found = sizes(np.stack([U @ np.diag([3.0, 4.0, 0.0, 0.0]) @ U.T, np.zeros((4, 4))]))
+    found = matrix_sizes(np.stack([U @ np.diag([3.0, 4.0, 0.0, 0.0]) @ U.T, np.zeros((4, 4))]))
     np.testing.assert_allclose(found.frobenius, [5, 0], atol=1e-12)
     np.testing.assert_allclose(found.spectral, [4, 0], atol=1e-12)
     np.testing.assert_allclose(found.nuclear, [7, 0], atol=1e-12)
@@ -169,7 +178,7 @@ def test_sizes_of_matrices() -> None:
 
 
 def test_a_head_made_of_an_svm_is_the_svm() -> None:
-    problem = generate("random", KEY)
+    problem = random_problems("random", KEY)
     best = problem.svm()
     # logits ⟨Qz, Kx⟩ with Q = W and K = I; the second head has W transposed, and does not
     Q = np.stack([best.W, best.W.T])
@@ -208,14 +217,14 @@ def test_tokens_that_nobody_can_select_are_reported() -> None:
 
 
 BAD: list[tuple[type[Exception], str, Any]] = [
-    (errors.OptionError, "positive numbers that grow", lambda: generate("G2", KEY).path([2.0, 1.0])),
-    (errors.OptionError, "positive numbers that grow", lambda: generate("G2", KEY).path([])),
-    (errors.OptionError, "norm = 'max'", lambda: generate("G2", KEY).path([1.0], "max")),  # type: ignore[arg-type]
-    (errors.OptionError, "kept = 2", lambda: decompose(generate("G2", KEY).descend("gd", 1, KEY), kept=2.0)),
-    (errors.OptionError, "probabilities", lambda: sparsity([0.5, 0.6])),
-    (errors.OptionError, "probabilities", lambda: sparsity([1.5, -0.5])),
-    (errors.NotFiniteError, "s with 1", lambda: sparsity([np.nan, 1.0])),
-    (errors.ShapeError, "W of shape", lambda: sizes([1.0])),
+    (errors.OptionError, "positive numbers that grow", lambda: random_problems("G2", KEY).path([2.0, 1.0])),
+    (errors.OptionError, "positive numbers that grow", lambda: random_problems("G2", KEY).path([])),
+    (errors.OptionError, "norm = 'max'", lambda: random_problems("G2", KEY).path([1.0], "max")),  # type: ignore[arg-type]
+    (errors.OptionError, "kept = 2", lambda: decompose(random_problems("G2", KEY).descend("gd", 1, KEY), kept=2.0)),
+    (errors.OptionError, "probabilities", lambda: attention_sparsity([0.5, 0.6])),
+    (errors.OptionError, "probabilities", lambda: attention_sparsity([1.5, -0.5])),
+    (errors.NotFiniteError, "s with 1", lambda: attention_sparsity([np.nan, 1.0])),
+    (errors.ShapeError, "W of shape", lambda: matrix_sizes([1.0])),
     (errors.ShapeError, "3 axes", lambda: margins_of(mf.Attention.random(KEY, 2), np.ones((2, 2)))),
     (errors.DtypeError, "a model of type MLP", lambda: margins_of(mf.MLP.random(KEY, 2), np.ones((1, 2, 2)))),
     (

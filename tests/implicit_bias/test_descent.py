@@ -12,14 +12,14 @@ import pytest
 import measureformer as mf
 from compilations import count_compilations
 from measureformer import errors
-from measureformer.implicit_bias import Descent, Problem, descend_all, generate, misalignment
+from measureformer.implicit_bias import Descent, Problem, descend_all, misalignment, random_problems
 from measureformer.implicit_bias.descent import Run
 
 KEY = jax.random.key(0)
 
 
 def small(seed: int = 0) -> Problem:
-    return generate("random", jax.random.key(seed), n=2, T=3, d=3)
+    return random_problems("random", jax.random.key(seed), n=2, T=3, d=3)
 
 
 def slope(problem: Problem, W: np.ndarray) -> np.ndarray:
@@ -89,7 +89,7 @@ def test_a_batch_is_its_single_runs_and_compiles_once() -> None:
 
 
 def test_starts_follow_from_the_key_and_have_the_width_of_a_linear_layer() -> None:
-    problem = generate("random", KEY)
+    problem = random_problems("random", KEY)
     one, two = (problem.descend("gd", 1, jax.random.key(seed)).W[0] for seed in (0, 1))
     assert np.array_equal(one, problem.descend("gd", 1, KEY).W[0])
     assert not np.array_equal(one, two)
@@ -108,7 +108,7 @@ def test_a_single_token_has_no_gradient() -> None:
 
 
 def test_underflow_ends_a_run_and_its_direction_is_right_to_the_end() -> None:
-    problem = generate("orthonormal", KEY)
+    problem = random_problems("orthonormal", KEY)
     run = problem.descend(Descent("ngd", rate=10.0), 1000, start=np.zeros(problem.shape))
     assert run.stopped == "gradient"
     # e^{−gap} is below 1e-305 there: ‖W‖ = gap · ‖W_mm‖
@@ -151,7 +151,7 @@ def at(run: Run, step: int) -> np.ndarray:
 
 
 def test_normalised_descent_goes_to_the_svm_of_the_tokens_it_selects() -> None:
-    runs = descend_all(generate("random", KEY, count=10), "ngd", 1000, jax.random.key(1))
+    runs = descend_all(random_problems("random", KEY, count=10), "ngd", 1000, jax.random.key(1))
     for run in runs:
         own, nuclear = (misalignment(run.W[-1], run.svm(norm).W) for norm in ("frobenius", "nuclear"))
         assert own < 0.05
@@ -160,7 +160,7 @@ def test_normalised_descent_goes_to_the_svm_of_the_tokens_it_selects() -> None:
 
 
 def test_orthonormal_tokens_fast_and_slow() -> None:
-    problem = generate("orthonormal", KEY)
+    problem = random_problems("orthonormal", KEY)
     start, W = 0.01 * np.random.default_rng(0).normal(size=problem.shape), problem.svm().W
     fast, slow = (problem.descend(method, 10_000, start=start) for method in ("ngd", "gd"))
     away = {k: misalignment(at(fast, k), W) for k in (100, 1000, 10_000)}
@@ -176,7 +176,7 @@ def test_orthonormal_tokens_fast_and_slow() -> None:
 
 
 def test_prompt_norms_are_those_that_were_published() -> None:
-    problems = generate("prompt", KEY, count=8)
+    problems = random_problems("prompt", KEY, count=8)
     zeros = [np.zeros((2, 1))] * 8
     assert np.mean([run.norm[-1] for run in descend_all(problems, "ngd", 200, starts=zeros)]) == pytest.approx(
         19.7, abs=0.5
@@ -197,8 +197,8 @@ BAD: list[tuple[type[Exception], str, Any]] = [
     (errors.OptionError, "no key and no start", lambda: small().descend("gd", 1)),
     (errors.ShapeError, "1 of", lambda: small().descend("gd", 1, start=np.zeros((2, 2)))),
     (errors.ShapeError, "at least one", lambda: descend_all([], "gd", 1, KEY)),
-    (errors.ShapeError, "2 shapes", lambda: descend_all([small(), generate("G1", KEY)], "gd", 1, KEY)),
-    (errors.OptionError, "a Polyak step", lambda: generate("G4", KEY).descend("polyak", 1, KEY)),
+    (errors.ShapeError, "2 shapes", lambda: descend_all([small(), random_problems("G1", KEY)], "gd", 1, KEY)),
+    (errors.OptionError, "a Polyak step", lambda: random_problems("G4", KEY).descend("polyak", 1, KEY)),
     (errors.NotFiniteError, "start", lambda: small().descend("gd", 1, start=np.full((3, 3), np.nan))),
 ]
 

@@ -13,7 +13,7 @@ from scipy.special import log_softmax, softmax
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.implicit_bias import Problem, generate
+from measureformer.implicit_bias import Problem, random_problems
 
 KEY = jax.random.key(0)
 
@@ -96,7 +96,7 @@ def test_gradient_is_the_printed_formula() -> None:
 @pytest.mark.parametrize("size", [1.0, 30.0, 300.0])
 def test_the_gradient_keeps_its_direction_where_attention_is_saturated(size: float) -> None:
     # pairs (t, τ) have no cancellation: Σ s_t s_τ (γ_t − γ_τ)(x_t − x_τ)zᵀ. The plain softmax gives noise beyond 1e-14
-    problem = generate("random", KEY)
+    problem = random_problems("random", KEY)
     X, z, y = (np.asarray(a) for a in (problem.X, problem.z, problem.y))
     W = size * problem.svm().W
     values = np.einsum("ntd,dq,nq->nt", X, W, z)
@@ -112,7 +112,7 @@ def test_the_gradient_keeps_its_direction_where_attention_is_saturated(size: flo
 
 def test_smoothness_bounds_the_second_derivative_and_descent_at_its_inverse_never_rises() -> None:
     for seed in range(3):
-        problem = generate("random", jax.random.key(seed), n=2, T=3, d=3)
+        problem = random_problems("random", jax.random.key(seed), n=2, T=3, d=3)
         bound = problem.smoothness()
         rng = np.random.default_rng(seed)
         A, B = rng.normal(size=(2, 3, 3))
@@ -171,8 +171,8 @@ def test_optimal_tokens_locally_optimal_ones_and_ties() -> None:
 
 @pytest.mark.parametrize("name", ["G1", "G2", "G3", "G4", "G5"])
 def test_generators_are_what_they_say(name: Any) -> None:
-    problem = generate(name, KEY)
-    again, other = generate(name, KEY), generate(name, jax.random.key(1))
+    problem = random_problems(name, KEY)
+    again, other = random_problems(name, KEY), random_problems(name, jax.random.key(1))
     assert np.array_equal(problem.X, again.X)
     assert not np.array_equal(problem.X, other.X)
     X = np.asarray(problem.X)
@@ -188,7 +188,7 @@ def test_generators_are_what_they_say(name: Any) -> None:
         np.testing.assert_allclose(flat @ flat.T, np.eye(len(flat)), atol=1e-14)
         np.testing.assert_allclose(problem.scores(), np.eye(4)[[0] * 4], atol=1e-14)
         assert problem.infimum() == pytest.approx(np.log1p(np.exp(-1)), rel=1e-14)
-    assert len(generate(name, KEY, count=3)) == 3
+    assert len(random_problems(name, KEY, count=3)) == 3
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -214,10 +214,10 @@ BAD: list[tuple[type[Exception], str, Any]] = [
     (errors.OptionError, "at least one visible", lambda: Problem(X, Z, Y, V).svm([[0], [], [1]])),
     (errors.OptionError, "norm = 'spectral'", lambda: Problem(X, Z, Y, V).svm(norm="spectral")),  # type: ignore[arg-type]
     (errors.OptionError, "a linear head", lambda: Problem(X, Z, Y, heads()["perceptron"]).infimum()),
-    (errors.OptionError, "name = 'G6'", lambda: generate("G6", KEY)),  # type: ignore[arg-type]
-    (errors.OptionError, "d ≥ nT", lambda: generate("G5", KEY, d=10)),
-    (errors.OptionError, "d = 3 for 'G2'", lambda: generate("G2", KEY, d=3)),
-    (errors.DtypeError, "one JAX random key", lambda: generate("G1", 0)),
+    (errors.OptionError, "name = 'G6'", lambda: random_problems("G6", KEY)),  # type: ignore[arg-type]
+    (errors.OptionError, "d ≥ nT", lambda: random_problems("G5", KEY, d=10)),
+    (errors.OptionError, "d = 3 for 'G2'", lambda: random_problems("G2", KEY, d=3)),
+    (errors.DtypeError, "one JAX random key", lambda: random_problems("G1", 0)),
 ]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.implicit_bias import Problem, generate, misalignment
+from measureformer.implicit_bias import Problem, misalignment, random_problems
 from measureformer.implicit_bias.svm import SVM
 
 DUAL: dict[str, Any] = {"frobenius": "fro", "nuclear": 2}
@@ -59,7 +59,7 @@ def by_a_solver(problem: Problem, chosen: np.ndarray, norm: str) -> float:
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 @pytest.mark.parametrize("sets", [False, True])
 def test_against_a_solver_for_convex_programs(norm: Any, sets: bool) -> None:
-    problem = generate("random", jax.random.key(3), n=3, T=4, d=5)
+    problem = random_problems("random", jax.random.key(3), n=3, T=4, d=5)
     chosen = problem.chosen([[0, 2], [1], [3, 1]] if sets else None)
     found = problem.svm(chosen, norm)
     assert found.norm == pytest.approx(by_a_solver(problem, chosen, norm), rel=1e-6)
@@ -77,7 +77,7 @@ def test_closed_forms() -> None:
         found = problem.svm(norm=norm)
         np.testing.assert_allclose(found.W, np.outer([3.0, -4.0, 0.0], [2.0, 0.0]) / 100, atol=1e-8)
     # orthonormal tokens and queries: examples do not interact, each has the norm √(1 − 1/T)
-    problem = generate("orthonormal", jax.random.key(0))
+    problem = random_problems("orthonormal", jax.random.key(0))
     assert problem.svm().norm == pytest.approx(np.sqrt(4 * 3 / 4), rel=1e-12)
     assert problem.svm(norm="nuclear").norm == pytest.approx(4 * np.sqrt(3 / 4), rel=1e-7)
     assert problem.svm().rank() == 4
@@ -86,7 +86,7 @@ def test_closed_forms() -> None:
 @settings(max_examples=10)
 @given(seed=st.integers(0, 10**6))
 def test_least_distance_is_proved_least(seed: int) -> None:
-    problem = generate("random", jax.random.key(seed), n=4, T=5, d=6)
+    problem = random_problems("random", jax.random.key(seed), n=4, T=5, d=6)
     tokens = np.random.default_rng(seed).integers(5, size=4)
     found = problem.svm(tokens)
     proved(problem, found, gap=1e-10)
@@ -102,7 +102,7 @@ def test_least_distance_is_proved_least(seed: int) -> None:
 
 
 def test_many_dimensions_are_those_that_are_spanned() -> None:
-    small = generate("random", jax.random.key(0))
+    small = random_problems("random", jax.random.key(0))
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(300, 10)))[0]
     large = Problem(
         np.asarray(small.X) @ turn.T, np.asarray(small.z) @ turn.T, small.y, turn @ np.asarray(small.head.matrix[0])

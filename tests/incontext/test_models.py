@@ -164,7 +164,7 @@ def test_the_structure_of_heads_is_that_of_the_maps(models: Any) -> None:
     np.testing.assert_allclose(A[0], np.asarray(attention.A)[:, :8, :8] * gain[:, None] * gain, atol=1e-12)
     product = np.einsum("hoe,hed->hod", attention.W, attention.V)[:, :, :8] * gain
     np.testing.assert_allclose(values[0], product, atol=1e-12)
-    found = mf.incontext.structure(model)
+    found = mf.incontext.head_matrices(model)
     whole = np.sqrt((A**2).sum(axis=(2, 3)))
     np.testing.assert_allclose(found.symmetric**2 + found.antisymmetric**2, whole**2, rtol=1e-12)
     assert (found.stable_rank >= 1).all()

@@ -10,7 +10,7 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import Architecture, InContextModel, LanguageModel, Training, structure, tasks
+from measureformer.incontext import Architecture, InContextModel, LanguageModel, Training, head_matrices, tasks
 from measureformer.incontext.language import Corpus
 from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS, Comparison, compare_optimizers, group_norms
 from measureformer.incontext.train import InContextLoss
@@ -86,7 +86,7 @@ def test_heads_before_training_are_those_the_best_seed_began_with() -> None:
     seed = int(found.final("sign")[0].argmin())
     began = InContextModel.random(jax.random.split(KEY, 4).reshape(2, 2)[0, seed], 1, SMALL, points=3)
     # single precision, once in a batch and once alone
-    np.testing.assert_allclose(found.before["sign"].symmetric, structure(began).symmetric, rtol=1e-5)
+    np.testing.assert_allclose(found.before["sign"].symmetric, head_matrices(began).symmetric, rtol=1e-5)
     assert (found.before["sign"].symmetric != found.structures["sign"].symmetric).all()
 
 
@@ -123,4 +123,4 @@ def test_bad_settings_are_refused() -> None:
     with pytest.raises(errors.DtypeError, match="a Corpus"):
         compare_optimizers("text", KEY)
     with pytest.raises(errors.OptionError, match="GPT-2"):
-        mf.text.train("a b " * 400, KEY, architecture=Architecture(8, 1, 2, norm="none"), save="unused")
+        mf.text.train_text("a b " * 400, KEY, architecture=Architecture(8, 1, 2, norm="none"), save="unused")

@@ -29,7 +29,7 @@ def model(**settings: Any) -> InContextModel:
 
 
 def run(save: Any = None, training: Training = SHORT, **options: Any) -> Trained:
-    return mf.incontext.train(TASK, model(), KEY, points=4, training=training, watch=7, save=save, **options)
+    return mf.incontext.train_learner(TASK, model(), KEY, points=4, training=training, watch=7, save=save, **options)
 
 
 def bits(found: Trained) -> list[bytes]:
@@ -57,7 +57,7 @@ def dying(*arguments):
 loop._chunk = dying
 model = InContextModel.random(jax.random.key(0), 2, Architecture(8, 1, 2), points=4)
 training = Training(steps=20, batch=8, rate=1e-2)
-mf.incontext.train(
+mf.incontext.train_learner(
     tasks.linear(2), model, jax.random.key(0), points=4, training=training, watch=7, save={str(tmp_path / "run")!r}
 )
 """
@@ -71,7 +71,7 @@ mf.incontext.train(
     assert bits(resumed) == bits(whole)
     # once more, nothing is left to do; and the model lies there
     assert bits(run(tmp_path / "run")) == bits(whole)
-    again = mf.incontext.load(tmp_path / "run")
+    again = mf.incontext.load_learner(tmp_path / "run")
     assert jax.tree.structure(again) == jax.tree.structure(whole.model)
     np.testing.assert_array_equal(again.predictions(*_prompt()), whole.model.predictions(*_prompt()))
 
@@ -101,25 +101,27 @@ def test_another_training_in_the_folder_is_refused_with_the_difference(tmp_path:
         with pytest.raises(errors.SavedRunError, match=words):
             run(tmp_path, **change)
     with pytest.raises(errors.SavedRunError, match=r"task\.scale"):
-        mf.incontext.train(tasks.sparse(2, nonzero=1), model(), KEY, points=4, training=few, watch=7, save=tmp_path)
+        mf.incontext.train_learner(
+            tasks.sparse(2, nonzero=1), model(), KEY, points=4, training=few, watch=7, save=tmp_path
+        )
     with pytest.raises(errors.SavedRunError, match="other data"):
-        mf.incontext.train(TASK, model(), jax.random.key(1), points=4, training=few, watch=7, save=tmp_path)
+        mf.incontext.train_learner(TASK, model(), jax.random.key(1), points=4, training=few, watch=7, save=tmp_path)
     weights = tmp_path / "model.safetensors"
     whole = weights.read_bytes()
     for damage in (whole[:-9], b""):
         weights.write_bytes(damage)
         with pytest.raises(errors.SavedRunError, match="cannot be read"):
-            mf.incontext.load(tmp_path)
+            mf.incontext.load_learner(tmp_path)
     weights.write_bytes(whole)
     about = (tmp_path / "model.json").read_text()
     (tmp_path / "model.json").write_text(about.replace('"width": 8', '"width": 16'))
     with pytest.raises(errors.SavedRunError, match="of shape"):
-        mf.incontext.load(tmp_path)
+        mf.incontext.load_learner(tmp_path)
     (tmp_path / "model.json").write_text(about.replace('"heads": 2', '"heads": 3'))
     with pytest.raises(errors.SavedRunError, match="not what training writes"):
-        mf.incontext.load(tmp_path)
+        mf.incontext.load_learner(tmp_path)
     with pytest.raises(errors.SavedRunError, match="no training in"):
-        mf.incontext.load(tmp_path / "nowhere")
+        mf.incontext.load_learner(tmp_path / "nowhere")
 
 
 def test_functions_of_one_name_are_told_apart_by_what_they_say(tmp_path: Path) -> None:
@@ -127,7 +129,7 @@ def test_functions_of_one_name_are_told_apart_by_what_they_say(tmp_path: Path) -
         return tasks.Task(2, lambda key, x: factor * x[:, 0])
 
     few = Training(steps=1, batch=8)
-    go = lambda task: mf.incontext.train(task, model(), KEY, points=4, training=few, save=tmp_path)  # noqa: E731
+    go = lambda task: mf.incontext.train_learner(task, model(), KEY, points=4, training=few, save=tmp_path)  # noqa: E731
     go(times(1.0))
     go(times(1.0))
     with pytest.raises(errors.SavedRunError, match="other data"):
@@ -137,9 +139,9 @@ def test_functions_of_one_name_are_told_apart_by_what_they_say(tmp_path: Path) -
 def test_what_is_refused_leaves_no_folder_behind(tmp_path: Path) -> None:
     few, folder = Training(steps=1, batch=8), tmp_path / "run"
     with pytest.raises(errors.OptionError, match="watch = 0"):
-        mf.incontext.train(TASK, model(), KEY, points=4, training=few, watch=0, save=folder)
+        mf.incontext.train_learner(TASK, model(), KEY, points=4, training=few, watch=0, save=folder)
     with pytest.raises(errors.ShapeError):
-        mf.incontext.train(tasks.Task(2, lambda key, x: x), model(), KEY, points=4, training=few, save=folder)
+        mf.incontext.train_learner(tasks.Task(2, lambda key, x: x), model(), KEY, points=4, training=few, save=folder)
     assert not folder.exists()
 
 
@@ -164,7 +166,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_model(tmp_path:
     with pytest.raises(errors.TrainingError, match=r"not finite at step \d+") as caught:
         run(tmp_path, wild)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(caught.value.last))
-    kept = mf.incontext.load(tmp_path)
+    kept = mf.incontext.load_learner(tmp_path)
     for one, other in zip(jax.tree.leaves(kept), jax.tree.leaves(caught.value.last), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -223,13 +225,13 @@ def test_bad_settings_are_refused(options: dict[str, Any]) -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(errors.DimensionMismatchError, match=r"R\^3"):
-        mf.incontext.train(tasks.linear(3), model(), KEY)
+        mf.incontext.train_learner(tasks.linear(3), model(), KEY)
     with pytest.raises(errors.DimensionMismatchError, match="positions for 4"):
-        mf.incontext.train(TASK, model(), KEY, points=5)
+        mf.incontext.train_learner(TASK, model(), KEY, points=5)
     with pytest.raises(errors.DtypeError):
-        mf.incontext.train("linear", model(), KEY)
+        mf.incontext.train_learner("linear", model(), KEY)
     with pytest.raises(errors.OptionError, match="curriculum"):
-        mf.incontext.train(tasks.linear_dynamics(2), model(), KEY, points=4, curriculum=tasks.Curriculum())
+        mf.incontext.train_learner(tasks.linear_dynamics(2), model(), KEY, points=4, curriculum=tasks.Curriculum())
     with pytest.raises(errors.DimensionMismatchError):
         mf.incontext.error_curve(model(), TASK, KEY, points=9)
 

@@ -275,7 +275,7 @@ def test_without_a_path_the_model_in_the_box_is_opened() -> None:
     surprise = np.log(np.exp(logits).sum(axis=1))[:-1] - logits[np.arange(len(ids) - 1), ids[1:]]
     assert surprise.mean() < 1.7 < np.log(model.anatomy.vocabulary) / 2
     # the same function as the chapter that trained it computes
-    other = mf.text.load(BOX).model.surprise(ids[None])
+    other = mf.text.load_text(BOX).model.surprise(ids[None])
     np.testing.assert_allclose(np.asarray(other, np.float64)[0], surprise, atol=2e-3)
     assert model.trace(text).words == list(text)
     with pytest.raises(TextError, match="never seen"):
@@ -297,7 +297,7 @@ def test_another_architecture_is_one_registration_away() -> None:
     def read(checkpoint: Checkpoint) -> Any:
         return mf.lens.architectures.gpt2.read(Checkpoint(drawn.weights, drawn.config))
 
-    mf.lens.register(mf.lens.Architecture("mine", ("mine",), read))
+    mf.lens.register(mf.lens.Family("mine", ("mine",), read))
     model = mf.lens.load({"x": np.zeros(1)}, config={"model_type": "mine"})
     assert model.logits(drawn.given["ids"]).shape == drawn.logits.shape
 

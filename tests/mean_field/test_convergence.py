@@ -32,7 +32,7 @@ def test_the_mean_has_its_known_error_and_order() -> None:
     # E|mean − m|² = tr Σ/N exactly, in d = 5; kills errors that are not squared, and wrong factors in intervals
     cov = np.diag([1.0, 2.0, 3.0, 4.0, 5.0])
     law, sizes = mf.Gaussian(np.arange(5.0), cov), (16, 256)
-    study = mf.mean_field.mean_field(mean, law, jax.random.key(0), sizes=sizes, repetitions=400)
+    study = mf.mean_field.mean_field_rate(mean, law, jax.random.key(0), sizes=sizes, repetitions=400)
     assert study.reference == "closed form"
     spread = (study.interval[:, 1] - study.interval[:, 0]) / 4
     assert (np.abs(study.errors - np.sqrt(15 / np.array(sizes))) < 5 * spread).all()
@@ -46,7 +46,9 @@ def test_intervals_cover_what_they_say() -> None:
     # of 60 intervals of 95 %, all but 3 on average contain the truth; fewer than 48 has probability below 1e-7
     inside, exact = 0, np.sqrt(4 / 64)
     for seed in range(60):
-        study = mf.mean_field.mean_field(mean, LINE, jax.random.key(seed), sizes=(16, 64), repetitions=50, exact=[1.0])
+        study = mf.mean_field.mean_field_rate(
+            mean, LINE, jax.random.key(seed), sizes=(16, 64), repetitions=50, exact=[1.0]
+        )
         inside += int(study.interval[1, 0] < exact < study.interval[1, 1])
         inside += int(study.order_interval[0] < -0.5 < study.order_interval[1])
     assert 96 <= inside < 120
@@ -67,7 +69,7 @@ def test_a_flow_in_dimension_five_has_the_rate_of_monte_carlo_and_distances_have
 
     exact = np.linalg.inv(np.real(sqrtm(np.eye(d) - 2 * T * A))) @ x
     key = jax.random.key(0)
-    study = mf.mean_field.mean_field(end, law, key, sizes=(32, 256), repetitions=128, exact=exact)
+    study = mf.mean_field.mean_field_rate(end, law, key, sizes=(32, 256), repetitions=128, exact=exact)
     assert study.order_interval[0] - 0.05 < -0.5 < study.order_interval[1] + 0.05
 
     def apart(mu: Any) -> Any:
@@ -75,7 +77,7 @@ def test_a_flow_in_dimension_five_has_the_rate_of_monte_carlo_and_distances_have
         one, two = (mf.Discrete.uniform(rows) for rows in (mu.points[:half], mu.points[half:]))
         return mf.wasserstein(one, two, 1)
 
-    slow = mf.mean_field.mean_field(apart, law, key, sizes=(32, 256), repetitions=16, exact=0.0)
+    slow = mf.mean_field.mean_field_rate(apart, law, key, sizes=(32, 256), repetitions=16, exact=0.0)
     assert -0.35 < slow.order < -0.15
     assert slow.order_interval[1] > -0.4
 
@@ -86,11 +88,13 @@ def test_without_a_closed_form_a_larger_sample_is_the_reference() -> None:
     def value(mu: Any) -> Any:
         return G(mu, [1.0])
 
-    study = mf.mean_field.mean_field(value, LINE, jax.random.key(0), sizes=(16, 64), repetitions=100)
+    study = mf.mean_field.mean_field_rate(value, LINE, jax.random.key(0), sizes=(16, 64), repetitions=100)
     assert study.reference == "sample of 4096 tokens"
     # e^{a m + a²s²/2}(m + a s²) for ∫ y e^{ay}, with a = 0.2, m = 1, s² = 4
     exact = np.exp(0.2 + 0.08) * 1.8
-    again = mf.mean_field.mean_field(value, LINE, jax.random.key(0), sizes=(16, 64), repetitions=100, exact=[exact])
+    again = mf.mean_field.mean_field_rate(
+        value, LINE, jax.random.key(0), sizes=(16, 64), repetitions=100, exact=[exact]
+    )
     np.testing.assert_allclose(study.errors, again.errors, rtol=0.1)
 
 
@@ -119,17 +123,17 @@ def test_independent_tokens_have_no_covariance() -> None:
 def test_refusals() -> None:
     key = jax.random.key(0)
     with pytest.raises(errors.OptionError, match="increasing"):
-        mf.mean_field.mean_field(mean, LINE, key, sizes=(64, 16))
+        mf.mean_field.mean_field_rate(mean, LINE, key, sizes=(64, 16))
     with pytest.raises(errors.OptionError, match="one has no spread"):
-        mf.mean_field.mean_field(mean, LINE, key, repetitions=1)
+        mf.mean_field.mean_field_rate(mean, LINE, key, repetitions=1)
     with pytest.raises(errors.DtypeError, match=r"jax\.random\.key"):
-        mf.mean_field.mean_field(mean, LINE, 0)
+        mf.mean_field.mean_field_rate(mean, LINE, 0)
     with pytest.raises(errors.DtypeError, match=r"sample\(key, n\)"):
-        mf.mean_field.mean_field(mean, np.ones((5, 2)), key)
+        mf.mean_field.mean_field_rate(mean, np.ones((5, 2)), key)
     with pytest.raises(errors.ShapeError, match="one shape"):
-        mf.mean_field.mean_field(mean, LINE, key, exact=0.0)
+        mf.mean_field.mean_field_rate(mean, LINE, key, exact=0.0)
     with pytest.raises(errors.OptionError, match="does not depend"):
-        mf.mean_field.mean_field(lambda mu: jnp.zeros(1), LINE, key, exact=[0.0])
+        mf.mean_field.mean_field_rate(lambda mu: jnp.zeros(1), LINE, key, exact=[0.0])
     with pytest.raises(errors.DtypeError, match="an in-context map"):
         mf.mean_field.pair_covariance(np.sin, first, LINE, key)
     with pytest.raises(errors.OptionError, match="two tokens"):

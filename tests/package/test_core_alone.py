@@ -55,8 +55,8 @@ assert mf.local_lipschitz(G, mu).upper > 0
 np.testing.assert_allclose(mf.recover(G.push)(mu, mu.points), G.push(mu).points, atol=1e-6)
 net = mf.universality.compile(x * x, mf.Box([0.0], [1.0]))
 net.save(folder / "square.safetensors")
-assert mf.universality.load(folder / "square.safetensors").error_bound == net.error_bound
-assert mf.implicit_bias.generate("random", key).svm().feasible
+assert mf.universality.load_compiled(folder / "square.safetensors").error_bound == net.error_bound
+assert mf.implicit_bias.random_problems("random", key).svm().feasible
 assert mf.sweep(abs, [-1, 2]) == [1, 2]
 assert mf.lens.load().tokenizer is not None
 assert mf.check("castin-2025-gaussian-tilt").passes
@@ -69,12 +69,12 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "processes": ("atlas", "mf.sweep(abs, [-1, 2], pool=mf.Pool(jobs=2))"),
     "cluster": ("dask", "mf.sweep(abs, [-1, 2], pool=mf.Pool(scheduler='tcp://127.0.0.1:8786'))"),
-    "nuclear norm": ("atlas", "mf.implicit_bias.generate('random', key).svm(norm='nuclear')"),
+    "nuclear norm": ("atlas", "mf.implicit_bias.random_problems('random', key).svm(norm='nuclear')"),
     "digits": ("atlas", "mf.memory.digits()"),
     "picture": ("atlas", "mf.memory.images.read_images([picture])"),
     "sheet": ("atlas", "mf.memory.recall.draw_recall(images, images, {})"),
     "learner": ("atlas", "mf.incontext.baselines.lasso()"),
-    "many digits": ("atlas", "mf.sequences.boltzmann.log_boltz_gap([1.0], [2.0])"),
+    "many digits": ("atlas", "mf.sequences.log_boltz_gap([1.0], [2.0])"),
     "claim": ("atlas", "mf.check('tarzanagh-2023-rank')"),
     "byte pairs": ("lens", "mf.text.Tokenizer.byte_pairs('roses are red')"),
     "quantised weights": ("lens", "mf.lens.load(model)"),

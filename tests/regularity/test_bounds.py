@@ -13,18 +13,18 @@ import measureformer as mf
 from measureformer.errors import DtypeError, OptionError
 
 R = mf.regularity
-OF_A_BALL = (R.castin24_ball, R.ball, R.masked_ball)
+OF_A_BALL = (R.lipschitz_ball_castin24, R.lipschitz_ball, R.lipschitz_masked)
 
 
 def test_values_by_hand() -> None:
     # s = ‖A‖R² = 0.5 · 4 = 2, ‖V‖ = 3
-    assert R.castin24_ball(3, 0.5, 2) == pytest.approx(3 * 7 * math.exp(4), rel=1e-15)
-    assert R.ball(3, 0.5, 2) == pytest.approx(3 * (3 * math.exp(2) + 2), rel=1e-15)
-    assert R.masked_ball(3, 0.5, 2) == pytest.approx(3 * (2 * 5 * math.exp(4) + 2), rel=1e-15)
-    assert R.masked_ball(3, 0.5, 2, p=3) == pytest.approx(3 * (1.5 * 5 * math.exp(4) + 2), rel=1e-15)
-    assert R.castin24_tokens(3, 0.5, 2, 7) == pytest.approx(3 * 2 * math.sqrt(87), rel=1e-15)
-    assert R.tokens(3, 0.5, 2, 7) == pytest.approx(math.sqrt(3) * 3 * math.sqrt(4 * 8 + 7), rel=1e-15)
-    assert R.push_forward(2, 0.5) == 2.5
+    assert R.lipschitz_ball_castin24(3, 0.5, 2) == pytest.approx(3 * 7 * math.exp(4), rel=1e-15)
+    assert R.lipschitz_ball(3, 0.5, 2) == pytest.approx(3 * (3 * math.exp(2) + 2), rel=1e-15)
+    assert R.lipschitz_masked(3, 0.5, 2) == pytest.approx(3 * (2 * 5 * math.exp(4) + 2), rel=1e-15)
+    assert R.lipschitz_masked(3, 0.5, 2, p=3) == pytest.approx(3 * (1.5 * 5 * math.exp(4) + 2), rel=1e-15)
+    assert R.lipschitz_tokens_castin24(3, 0.5, 2, 7) == pytest.approx(3 * 2 * math.sqrt(87), rel=1e-15)
+    assert R.lipschitz_tokens(3, 0.5, 2, 7) == pytest.approx(math.sqrt(3) * 3 * math.sqrt(4 * 8 + 7), rel=1e-15)
+    assert R.lipschitz_push_forward(2, 0.5) == 2.5
 
 
 @pytest.mark.parametrize("n", [1, 2, 16])
@@ -34,22 +34,24 @@ def test_the_printed_bound_fails_without_attention_and_the_corrected_one_does_no
     X = np.random.default_rng(n).uniform(-1, 1, size=(n, 2))
     true, v = mf.local_lipschitz(G, mf.Discrete.uniform(X)).lower, float(np.linalg.norm(V, 2))
     assert true == pytest.approx(v, rel=1e-9)
-    assert R.castin24_tokens(v, 0.0, 2.0, n) == 0
-    assert R.tokens(v, 0.0, 2.0, n) >= true
+    assert R.lipschitz_tokens_castin24(v, 0.0, 2.0, n) == 0
+    assert R.lipschitz_tokens(v, 0.0, 2.0, n) >= true
 
 
 def test_the_printed_bound_is_the_larger_one_from_its_missing_hypothesis_on() -> None:
     # √3 (s²(n+1)+n)^{1/2} ≤ s √(12n+3) as soon as s ≥ 1/√3
     for n in (1, 5, 100):
-        assert R.tokens(1, 1 / math.sqrt(3), 1, n) <= R.castin24_tokens(1, 1 / math.sqrt(3), 1, n) * (1 + 1e-15)
-        assert R.tokens(1, 0.3, 1, n) > R.castin24_tokens(1, 0.3, 1, n)
+        assert R.lipschitz_tokens(1, 1 / math.sqrt(3), 1, n) <= R.lipschitz_tokens_castin24(
+            1, 1 / math.sqrt(3), 1, n
+        ) * (1 + 1e-15)
+        assert R.lipschitz_tokens(1, 0.3, 1, n) > R.lipschitz_tokens_castin24(1, 0.3, 1, n)
 
 
 def test_constants_out_of_range_are_infinite_and_a_constant_map_has_constant_zero() -> None:
     for bound in OF_A_BALL:
         assert bound(1.0, 1.0, 100.0) == math.inf
         assert bound(0.0, 1.0, 1e200) == 0.0
-    assert R.tokens(0.0, 1.0, 1e200, 3) == R.castin24_tokens(0.0, 1.0, 1e200, 3) == 0.0
+    assert R.lipschitz_tokens(0.0, 1.0, 1e200, 3) == R.lipschitz_tokens_castin24(0.0, 1.0, 1e200, 3) == 0.0
 
 
 @pytest.mark.parametrize("bound", OF_A_BALL)
@@ -71,8 +73,8 @@ def test_refusals(bound: Callable[..., float], arguments: tuple[Any, ...], error
 
 def test_refusals_of_the_number_of_tokens_and_of_the_exponent() -> None:
     with pytest.raises(OptionError, match="n = 0"):
-        R.tokens(1.0, 1.0, 1.0, 0)
+        R.lipschitz_tokens(1.0, 1.0, 1.0, 0)
     with pytest.raises(DtypeError, match="whole number"):
-        R.castin24_tokens(1.0, 1.0, 1.0, 2.5)  # type: ignore[arg-type]
+        R.lipschitz_tokens_castin24(1.0, 1.0, 1.0, 2.5)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="p > 1"):
-        R.masked_ball(1.0, 1.0, 1.0, p=1.0)
+        R.lipschitz_masked(1.0, 1.0, 1.0, p=1.0)

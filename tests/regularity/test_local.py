@@ -136,9 +136,9 @@ def test_the_certificate_is_below_the_theorems(seed: int, n: int) -> None:
     mu = mf.Discrete.uniform(rng.normal(size=(n, DIM)))
     sizes = [float(np.linalg.norm(V, 2)), float(np.linalg.norm(K.T @ Q, 2)), float(mu.radius())]
     found = mf.local_lipschitz(mf.Attention.head(Q, K, V), mu)
-    assert found.upper <= R.tokens(*sizes, n)
-    assert found.upper <= R.ball(*sizes)
-    assert found.upper <= R.castin24_ball(*sizes)
+    assert found.upper <= R.lipschitz_tokens(*sizes, n)
+    assert found.upper <= R.lipschitz_ball(*sizes)
+    assert found.upper <= R.lipschitz_ball_castin24(*sizes)
 
 
 def test_without_attention_the_certificate_is_exact() -> None:

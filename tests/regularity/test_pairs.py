@@ -34,8 +34,8 @@ def test_ratios_are_attained_and_below_the_theorems(p: int) -> None:
     assert found.ratio == pytest.approx(again, rel=1e-12)
     assert max(float(found.mu.radius()), float(found.nu.radius())) <= 1.2 * (1 + 1e-12)
     sizes = float(np.linalg.norm(V, 2)), float(np.linalg.norm(A, 2)), 1.2
-    assert found.ratio <= R.castin24_ball(*sizes)
-    assert found.ratio <= (R.ball(*sizes) if p == 2 else math.inf)
+    assert found.ratio <= R.lipschitz_ball_castin24(*sizes)
+    assert found.ratio <= (R.lipschitz_ball(*sizes) if p == 2 else math.inf)
     # better than where it began, and than translations of the mean alone
     start = R.worst_pair(G, mu, exact_distance(p), key=KEY, radius=1.2, steps=1)
     assert found.ratio > 1.1 * start.ratio

@@ -28,7 +28,7 @@ SHORT = Training(steps=60, batch=8, rate=1e-2)
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[TextTrained, Path]:
     folder = tmp_path_factory.mktemp("text") / "run"
-    return mf.text.train(VERSE, KEY, architecture=SMALL, context=16, training=SHORT, watch=30, save=folder), folder
+    return mf.text.train_text(VERSE, KEY, architecture=SMALL, context=16, training=SHORT, watch=30, save=folder), folder
 
 
 def test_characters_and_their_file(tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_training_on_text_learns_and_is_saved_as_gpt2(trained: Any) -> None:
     assert {path.name for path in folder.iterdir()} == names
     config = json.loads((folder / "config.json").read_text())
     assert (config["model_type"], config["n_embd"], config["activation_function"]) == ("gpt2", 16, "gelu_new")
-    again = mf.text.load(folder)
+    again = mf.text.load_text(folder)
     tokens = again.tokenizer.encode("the cat")[None]
     np.testing.assert_array_equal(again.model.logits(tokens), found.text_model.model.logits(tokens))
     # the same call goes on from the folder: nothing is left to do
-    same = mf.text.train(VERSE, KEY, architecture=SMALL, context=16, training=SHORT, watch=30, save=folder)
+    same = mf.text.train_text(VERSE, KEY, architecture=SMALL, context=16, training=SHORT, watch=30, save=folder)
     assert same.losses.tobytes() == found.losses.tobytes()
     assert same.perplexity == found.perplexity
 
@@ -158,23 +158,23 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
     bad = tmp_path / "latin.txt"
     bad.write_bytes(b"caf" + b"\xe9 noir")
     with pytest.raises(errors.TextError, match="byte 0xe9 at place 3"):
-        mf.text.read(bad)
+        mf.text.read_text(bad)
     for content in ("", " \n "):
         bad.write_text(content)
         with pytest.raises(errors.TextError, match="empty"):
-            mf.text.read(bad)
+            mf.text.read_text(bad)
     with pytest.raises(errors.TextError, match="No such file"):
-        mf.text.read(tmp_path / "nothing.txt")
+        mf.text.read_text(tmp_path / "nothing.txt")
 
 
 def test_bad_arguments_are_refused(trained: Any) -> None:
     text_model = trained[0].text_model
     with pytest.raises(errors.TextError, match="held-out"):
-        mf.text.train("too short", KEY)
+        mf.text.train_text("too short", KEY)
     with pytest.raises(errors.DtypeError, match="read"):
-        mf.text.train(Path("book.txt"), KEY)  # pyright: ignore[reportArgumentType]
+        mf.text.train_text(Path("book.txt"), KEY)  # pyright: ignore[reportArgumentType]
     with pytest.raises(errors.OptionError):
-        mf.text.train(VERSE, KEY, tokenizer="words")  # pyright: ignore[reportArgumentType]
+        mf.text.train_text(VERSE, KEY, tokenizer="words")  # pyright: ignore[reportArgumentType]
     with pytest.raises(errors.TextError, match="empty prompt"):
         mf.text.generate(text_model, "", KEY)
     with pytest.raises(errors.TextError, match="never seen"):
@@ -188,7 +188,7 @@ def test_bad_arguments_are_refused(trained: Any) -> None:
 
 def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     net = LanguageModel.random(KEY, SMALL, vocabulary=3, context=4)
-    mf.text.save(TextModel(net, Tokenizer.characters("abc")), tmp_path)
+    mf.text.save_text(TextModel(net, Tokenizer.characters("abc")), tmp_path)
     files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for name, damage in (
         ("config.json", b"{"),
@@ -200,9 +200,9 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_bytes(damage)
         with pytest.raises(errors.SavedRunError, match=name if b'n_embd": 32' not in damage else "model"):
-            mf.text.load(tmp_path)
+            mf.text.load_text(tmp_path)
         (tmp_path / name).write_bytes(files[name])
-    assert mf.text.load(tmp_path).model.vocabulary == 3
+    assert mf.text.load_text(tmp_path).model.vocabulary == 3
     # kills: advice to delete a folder that is not there
     with pytest.raises(errors.SavedRunError, match=r"no training in .*Train first"):
-        mf.text.load(tmp_path / "nothing")
+        mf.text.load_text(tmp_path / "nothing")

@@ -49,7 +49,7 @@ def seen(state, program, count, more):
     return state, values
 
 def run(save=None, watch=7):
-    found = mf.incontext.train(task, model, key, points=4, training=settings, watch=watch, save=save)
+    found = mf.incontext.train_learner(task, model, key, points=4, training=settings, watch=watch, save=save)
     vector = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found.model)])
     on = {len(leaf.devices()) for leaf in jax.tree.leaves(found.model)}
     return vector, found.losses, found.records["norm"], on

@@ -162,7 +162,7 @@ def test_saved_networks_come_back_and_run_elsewhere(tmp_path: Path) -> None:
     for activation, domain in (("relu", SQUARE), ("quadratic", mf.Ball([0.0, 0.0], 1.5))):
         net = mf.universality.compile(random_expression(15), domain, activation=activation, tol=0.1)
         net.save(tmp_path / "net.safetensors")
-        again = mf.universality.load(tmp_path / "net.safetensors")
+        again = mf.universality.load_compiled(tmp_path / "net.safetensors")
         mu, x = cloud(3, 8), queries(7, 6)
         np.testing.assert_array_equal(again(mu, x), net(mu, x))
         assert again.error_bound == net.error_bound
@@ -232,13 +232,13 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     for entries, words in harms:
         save_file(tensors | entries, path, about | words)
         with pytest.raises(errors.SavedRunError, match="is not whole"):
-            mf.universality.load(path)
+            mf.universality.load_compiled(path)
     save_file(tensors, path, {"format": "0"})
     with pytest.raises(errors.SavedRunError, match="was compiled here"):
-        mf.universality.load(path)
+        mf.universality.load_compiled(path)
     path.write_bytes(b"not a network")
     with pytest.raises(errors.SavedRunError, match="cannot be read"):
-        mf.universality.load(path)
+        mf.universality.load_compiled(path)
 
 
 def test_nothing_is_certified_outside_of_the_domain_inside_of_other_programs() -> None:

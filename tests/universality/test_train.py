@@ -20,7 +20,7 @@ SMALL = Search(contexts=240, queries=3, atoms=6)
 
 
 def trained(save: Any = None) -> Trained:
-    return mf.universality.train(
+    return mf.universality.train_functional(
         mf.universality.softmin_distance(1, 0.5),
         LINE,
         jax.random.key(0),
@@ -66,7 +66,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(
     monkeypatch.undo()
     np.testing.assert_array_equal(trained(tmp_path).losses, whole.losses)
     with pytest.raises(errors.SavedRunError, match="another training"):
-        mf.universality.train(mf.universality.mean(1), LINE, jax.random.key(1), search=SMALL, save=tmp_path)
+        mf.universality.train_functional(mf.universality.mean(1), LINE, jax.random.key(1), search=SMALL, save=tmp_path)
 
 
 def test_errors_of_maps_are_distances() -> None:
@@ -83,7 +83,7 @@ def test_bad_architectures_are_refused() -> None:
     with pytest.raises(errors.OptionError, match="heads = 0"):
         Architecture(heads=0)
     with pytest.raises(errors.DtypeError, match="compact domain"):
-        mf.universality.train(mf.universality.mean(1), None, jax.random.key(0))
+        mf.universality.train_functional(mf.universality.mean(1), None, jax.random.key(0))
 
 
 def test_parameters_of_the_study_are_those_of_the_census() -> None:

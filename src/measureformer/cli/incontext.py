@@ -77,11 +77,11 @@ def evaluate(
     """Print the error after every number of examples, next to least squares and others."""
     import jax
 
-    from measureformer.incontext import baselines, epsilon, error_curve, load
+    from measureformer.incontext import baselines, epsilon, error_curve, load_learner
     from measureformer.incontext.shifted import ORTHOGONAL
     from measureformer.incontext.tasks import shifted as variants
 
-    model, key = load(folder), jax.random.key(seed)
+    model, key = load_learner(folder), jax.random.key(seed)
     law: Any = _task(task, model.dim)
     others = variants(law) if shifted else {}
     learners: dict[str, Any] = {

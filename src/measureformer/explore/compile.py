@@ -67,7 +67,7 @@ def by_cells(g: Any, cells: int, of: Of = "token") -> Network:
     (True, 17)
     """
     f = (lambda X: g(X)) if of == "token" else (lambda X: g(X.mean(axis=-2, keepdims=True)) + 0 * X)
-    net = mf.sequences.yun.compile(f, d=1, n=2, delta=1 / cells)
+    net = mf.sequences.compile_yun(f, d=1, n=2, delta=1 / cells)
     X = np.stack([GRID, np.full(len(GRID), OTHER)], axis=1)[:, :, None]
     census = net.census
     size = (

@@ -24,7 +24,7 @@ from measureformer.flows.integrate import (
     solver_called,
     stacked,
 )
-from measureformer.flows.schedule import Plan
+from measureformer.flows.schedule import Schedule
 from measureformer.flows.walk import AbstractWalk, Stand, Went, chosen, driven_by, plain, spread_over
 from measureformer.flows.watch import Plans, Watch, unwatched, watched
 
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 class AdaptiveWalk(AbstractWalk):
     """Steps under control of their error."""
 
-    def __init__(self, layers: Depthwise, mu: Any, plan: Plan, settings: Settings, mesh: Mesh | None) -> None:
+    def __init__(self, layers: Depthwise, mu: Any, plan: Schedule, settings: Settings, mesh: Mesh | None) -> None:
         super().__init__(layers, mu, plan, settings, mesh)
         jumps = tuple(np.asarray(t, self.dtype) for t in plan.jumps)
         self._problem = layers, mu, settings, (np.asarray(plan.start, self.dtype), self.times[-1], jumps)

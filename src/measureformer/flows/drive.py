@@ -17,7 +17,7 @@ from measureformer.flows.flow_map import Depthwise, refuse_failure
 from measureformer.flows.follow import Following
 from measureformer.flows.integrate import LIMIT, Settings, Solved
 from measureformer.flows.saved import KINDS, Folder
-from measureformer.flows.schedule import Plan
+from measureformer.flows.schedule import Schedule
 from measureformer.flows.walk import AbstractWalk, Stand
 from measureformer.numerics.arrays import is_elsewhere, is_spread, on_device
 from measureformer.parallel.mesh import TOKENS, mesh_of, over, placed
@@ -41,7 +41,7 @@ class Record(NamedTuple):
 
 
 def travel(
-    layers: Depthwise, initial: Any, plan: Plan, settings: Settings, save: Any
+    layers: Depthwise, initial: Any, plan: Schedule, settings: Settings, save: Any
 ) -> tuple[Float[Array, "k n d"], float]:
     """The points at the start and at the times of the plan, in the folder `save` too if there is one.
 
@@ -61,7 +61,7 @@ def travel(
     return _joined(initial, plan, record, folder, mesh), record.stand.error
 
 
-def _joined(initial: Any, plan: Plan, record: Record, folder: Folder | None, mesh: Any) -> Float[Array, "k n d"]:
+def _joined(initial: Any, plan: Schedule, record: Record, folder: Folder | None, mesh: Any) -> Float[Array, "k n d"]:
     """All points, which are on disk or in memory."""
     if mesh is not None and folder is None:
         return _stacked((initial.points, *record.pending), over(mesh, None, TOKENS))
@@ -78,7 +78,7 @@ def _stacked(states: tuple[Array, ...], place: Any) -> Array:
     return jax.lax.with_sharding_constraint(jax.numpy.stack(states), place)
 
 
-def opened(save: Any, layers: Depthwise, initial: Any, plan: Plan, settings: Settings) -> Folder:
+def opened(save: Any, layers: Depthwise, initial: Any, plan: Schedule, settings: Settings) -> Folder:
     """The folder of this flow, with the part that is done; refused if it holds another one."""
     if is_elsewhere(initial):
         raise SpreadError(
@@ -109,7 +109,7 @@ def opened(save: Any, layers: Depthwise, initial: Any, plan: Plan, settings: Set
     return folder
 
 
-def _steps(plan: Plan) -> int | None:
+def _steps(plan: Schedule) -> int | None:
     """Equal steps between consecutive times."""
     return sum(int(count) for count in plan.counts) // len(plan.times) if plan.most else None
 

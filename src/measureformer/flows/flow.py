@@ -17,7 +17,7 @@ from measureformer.flows.density import with_log_density
 from measureformer.flows.drive import travel
 from measureformer.flows.flow_map import Depthwise, FlowMap, particles, refuse_failure
 from measureformer.flows.integrate import SOLVERS, WITHOUT_ERROR, Settings, Solved
-from measureformer.flows.schedule import Plan, checked_times, planned
+from measureformer.flows.schedule import Schedule, checked_times, planned
 from measureformer.maps.base import AbstractInContextMap, queries_of, refuse_blind
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import (
@@ -120,7 +120,7 @@ class Trajectory(eqx.Module):
     initial: AbstractAtomic
     points: Float[Array, "k n d"]
     """Where the atoms are at the times."""
-    plan: Plan
+    plan: Schedule
     settings: Settings
     error_bound: float | None = None
     """With `tol`: the largest proven error of attention, in any velocity. None where it was streamed."""
@@ -227,7 +227,7 @@ class Trajectory(eqx.Module):
 
 
 @eqx.filter_jit
-def _compiled(layers: Depthwise, mu: Any, plan: Plan, settings: Settings) -> tuple[Array, Solved]:
+def _compiled(layers: Depthwise, mu: Any, plan: Schedule, settings: Settings) -> tuple[Array, Solved]:
     solved = particles(layers, mu, plan, settings)
     points = jax.numpy.concatenate([mu.points[None], solved.states])
     return points, solved._replace(states=None)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from measureformer.errors import BlowUpError, DimensionMismatchError, StepLimitError
 from measureformer.flows.integrate import LIMIT, NO_STEPS_LEFT, NOT_FINITE, Field, Settings, Solved, solve
-from measureformer.flows.schedule import Plan
+from measureformer.flows.schedule import Schedule
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import at_once, cast, host
@@ -46,7 +46,7 @@ class FlowMap(AbstractInContextMap):
     """
 
     velocity: Depthwise
-    plan: Plan
+    plan: Schedule
     settings: Settings
 
     @property
@@ -80,7 +80,7 @@ class FlowMap(AbstractInContextMap):
         return f"FlowMap({', '.join(map(str, self.velocity.maps))})"
 
 
-def particles(velocity: Depthwise, mu: Any, plan: Plan, settings: Settings, *, forward: bool = False) -> Solved:
+def particles(velocity: Depthwise, mu: Any, plan: Schedule, settings: Settings, *, forward: bool = False) -> Solved:
     """The atoms of mu along the plan."""
     return solve(field_of(velocity, mu), mu.points, plan, settings, forward=forward)
 

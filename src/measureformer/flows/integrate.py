@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.flows.schedule import Plan
+from measureformer.flows.schedule import Schedule
 
 LIMIT = 4096
 """Steps that an adaptive solver may take, rejected ones included."""
@@ -50,14 +50,14 @@ class Solved(NamedTuple):
     """The last state that an adaptive solver accepted."""
 
 
-def solve(field: Field, start: Any, plan: Plan, settings: Settings, *, forward: bool = False) -> Solved:
+def solve(field: Field, start: Any, plan: Schedule, settings: Settings, *, forward: bool = False) -> Solved:
     """The states at the times of the plan. Reverse mode has bounded memory; `forward` allows forward mode as well."""
     run = _by_equal_steps if plan.most else _adaptively
     # diffrax looks at the field half a dozen times: under jit it is traced only once
     return run(jax.jit(field), start, plan, settings, forward)
 
 
-def _adaptively(field: Field, start: Any, plan: Plan, settings: Settings, forward: bool) -> Solved:
+def _adaptively(field: Field, start: Any, plan: Schedule, settings: Settings, forward: bool) -> Solved:
     import diffrax
 
     dtype = jax.tree.leaves(start)[0].dtype
@@ -86,7 +86,7 @@ def _adaptively(field: Field, start: Any, plan: Plan, settings: Settings, forwar
     return Solved(states, code, last_time, jax.tree.map(lambda y: y[0], last))
 
 
-def _by_equal_steps(field: Field, start: Any, plan: Plan, settings: Settings, forward: bool) -> Solved:
+def _by_equal_steps(field: Field, start: Any, plan: Schedule, settings: Settings, forward: bool) -> Solved:
     """In units of steps, so that a step of Euler's method is y + h · v in floating point too: a residual layer."""
     import diffrax
 

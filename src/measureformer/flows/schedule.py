@@ -12,7 +12,7 @@ from measureformer.errors import OptionError, ShapeError, TimeError, TracedError
 from measureformer.numerics.arrays import finite, floats, is_traced
 
 
-class Plan(eqx.Module):
+class Schedule(eqx.Module):
     """A start, times after it at which the state is wanted, and what lies between.
 
     Times are scalars and not one array: an array of float64 would turn a flow in float32 into one in float64.
@@ -33,18 +33,18 @@ class Plan(eqx.Module):
     most: int = eqx.field(static=True, default=0)
     """At least the steps in a segment; 0 where steps are adaptive."""
 
-    def padded(self) -> Plan:
+    def padded(self) -> Schedule:
         """With the last time repeated, so that another number of times compiles nothing. (Equal steps: as it is.)"""
         if self.most:
             return self
         size = 1 << (len(self.times) - 1).bit_length()
         times = self.times + self.times[-1:] * (size - len(self.times))
-        return Plan(self.start, times, self.jumps)
+        return Schedule(self.start, times, self.jumps)
 
-    def until(self, t: float) -> Plan:
+    def until(self, t: float) -> Schedule:
         """From the start to t, looked at only there. For equal steps t is one of the times, or the start."""
         if not self.most:
-            return Plan(self.start, (np.asarray(t),), self.jumps)
+            return Schedule(self.start, (np.asarray(t),), self.jumps)
         known = [float(time) for time in self.times]
         used = int(self.ends[known.index(t)]) + 1 if t in known else 0
         runs: list[list[Any]] = []
@@ -55,13 +55,13 @@ class Plan(eqx.Module):
                 runs.append([float(step), int(count), int(piece)])
         return _with_segments(self.start, (np.asarray(t),), self.jumps, runs or [[0.0, 0, 0]])
 
-    def cut(self, count: int) -> Plan:
+    def cut(self, count: int) -> Schedule:
         """The same plan with the first `count` of its times only."""
         if not self.most:
-            return Plan(self.start, self.times[:count], self.jumps)
+            return Schedule(self.start, self.times[:count], self.jumps)
         used = int(self.ends[count - 1]) + 1
         runs = self.steps[:used], self.counts[:used], self.pieces[:used]
-        return Plan(self.start, self.times[:count], self.jumps, *runs, self.ends[:count], self.most)
+        return Schedule(self.start, self.times[:count], self.jumps, *runs, self.ends[:count], self.most)
 
 
 def checked_times(times: Any) -> np.ndarray:
@@ -90,13 +90,13 @@ def checked_times(times: Any) -> np.ndarray:
     return moments
 
 
-def planned(times: np.ndarray, pieces: int, steps: int | None) -> Plan:
+def planned(times: np.ndarray, pieces: int, steps: int | None) -> Schedule:
     """The plan for increasing times, with `pieces` layers that share the time equally."""
     first, last = float(times[0]), float(times[-1])
     edges = [first + (last - first) * i / pieces for i in range(1, pieces)]
     later, jumps = tuple(np.asarray(t) for t in times[1:]), tuple(map(np.asarray, edges))
     if steps is None:
-        return Plan(np.asarray(first), later, jumps)
+        return Schedule(np.asarray(first), later, jumps)
     gaps = np.diff(times)
     if np.allclose(gaps, gaps.mean(), rtol=1e-12, atol=0):
         # one step for all intervals, as in a network: differences of rounded times are not equal
@@ -125,12 +125,14 @@ def _segments(begin: float, gap: float, steps: int, edges: list[float]) -> list[
     return [[step, stop - start, sum(place < start + 0.5 for place in places)] for start, stop in pairwise(stops)]
 
 
-def _with_segments(start: Any, times: Any, jumps: Any, runs: list[list[Any]], ends: list[int] | None = None) -> Plan:
+def _with_segments(
+    start: Any, times: Any, jumps: Any, runs: list[list[Any]], ends: list[int] | None = None
+) -> Schedule:
     steps, counts, pieces = zip(*runs, strict=True)
     most = 256
     while most < max(counts):
         most *= 16
-    return Plan(
+    return Schedule(
         start,
         times,
         jumps,

@@ -18,7 +18,7 @@ from jaxtyping import Array
 
 from measureformer.errors import OptionError
 from measureformer.flows.integrate import Settings
-from measureformer.flows.schedule import Plan, planned
+from measureformer.flows.schedule import Schedule, planned
 from measureformer.maps.attention import Attention
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import positive_int
@@ -58,7 +58,7 @@ class Training:
             if not (isinstance(value, (int, float)) and 0 < value < np.inf):
                 raise OptionError(got=f"{name} = {value!r}", need="a positive number", do="Leave it out.")
 
-    def plan(self, pieces: int) -> Plan:
+    def plan(self, pieces: int) -> Schedule:
         """The times of the flow, for one that is evaluated as it was trained."""
         return planned(np.array([0.0, 1.0]), pieces, pieces * self.depth).until(1.0)
 

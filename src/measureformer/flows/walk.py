@@ -18,7 +18,7 @@ from jaxtyping import Array
 
 from measureformer.flows.flow_map import Depthwise, field_of
 from measureformer.flows.integrate import SUCCESS, Settings
-from measureformer.flows.schedule import Plan
+from measureformer.flows.schedule import Schedule
 from measureformer.flows.watch import Plans, watching
 from measureformer.numerics.arrays import on_device
 from measureformer.parallel.mesh import TOKENS, over, placed
@@ -53,7 +53,7 @@ class Went(NamedTuple):
 class AbstractWalk(abc.ABC):
     """From the start of a plan to its end, some steps at a time; rows stay spread over the mesh, if there is one."""
 
-    def __init__(self, layers: Depthwise, mu: Any, plan: Plan, settings: Settings, mesh: Mesh | None) -> None:
+    def __init__(self, layers: Depthwise, mu: Any, plan: Schedule, settings: Settings, mesh: Mesh | None) -> None:
         self.layers, self.mu, self.plan, self.settings, self.mesh = layers, mu, plan, settings, mesh
         self.dtype = mu.points.dtype
         # of attention, which streams without

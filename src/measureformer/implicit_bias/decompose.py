@@ -66,7 +66,7 @@ def decompose(run: Run, *, kept: float = KEPT, dropped: float = DROPPED) -> Deco
     `decided` says whether there were such tokens.
 
     >>> import jax, measureformer as mf
-    >>> problem = mf.implicit_bias.generate("several", jax.random.key(3))
+    >>> problem = mf.implicit_bias.random_problems("several", jax.random.key(3))
     >>> parts = mf.implicit_bias.decompose(problem.descend("ngd", 2000, jax.random.key(0)))
     >>> bool(parts.both[-1] <= parts.margin_only[-1])
     True

@@ -74,7 +74,7 @@ class Run:
     """One training, at the recorded `steps` g: 0, 1, 2, … and then 16 in each factor of ten.
 
     >>> import jax, measureformer as mf
-    >>> problem = mf.implicit_bias.generate("orthonormal", jax.random.key(0))
+    >>> problem = mf.implicit_bias.random_problems("orthonormal", jax.random.key(0))
     >>> run = problem.descend("ngd", 300, jax.random.key(1))
     >>> run.stopped, run.selected[-1].tolist(), bool(mf.implicit_bias.misalignment(run.W[-1], problem.svm().W) < 1e-3)
     ('steps', [0, 0, 0, 0], True)
@@ -170,7 +170,7 @@ def descend_all(
     A run ends before `steps` where the gradient is lost in rounding, and says so.
 
     >>> import jax, measureformer as mf
-    >>> problems = mf.implicit_bias.generate("random", jax.random.key(0), count=4)
+    >>> problems = mf.implicit_bias.random_problems("random", jax.random.key(0), count=4)
     >>> runs = mf.implicit_bias.descend_all(problems, "ngd", 100, jax.random.key(1))
     >>> [bool(run.loss[-1] < run.loss[0]) for run in runs]
     [True, True, True, True]

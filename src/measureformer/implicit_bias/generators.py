@@ -23,7 +23,7 @@ SIZES = {
 }
 
 
-def generate(
+def random_problems(
     name: Name, key: Any, *, count: int | None = None, n: int | None = None, T: int | None = None, d: int | None = None
 ) -> Any:
     """A random problem, or a list of `count` independent ones; n, T and d have the usual sizes unless given.
@@ -40,8 +40,8 @@ def generate(
     Ref         tarzanagh2023; tarzanagh2023b; vasudeva2024.
 
     >>> import jax, measureformer as mf
-    >>> problem = mf.implicit_bias.generate("random", jax.random.key(0))
-    >>> problem.X.shape, len(mf.implicit_bias.generate("G5", jax.random.key(0), count=3))
+    >>> problem = mf.implicit_bias.random_problems("random", jax.random.key(0))
+    >>> problem.X.shape, len(mf.implicit_bias.random_problems("G5", jax.random.key(0), count=3))
     ((6, 8, 10), 3)
     """
     kind = NAMES.get(name, name)

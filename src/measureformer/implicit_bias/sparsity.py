@@ -33,11 +33,11 @@ class Sparsity:
     """Share of the visible tokens with s < 1/(10T)."""
 
 
-def sparsity(s: Any, visible: Any = None) -> Sparsity:
+def attention_sparsity(s: Any, visible: Any = None) -> Sparsity:
     """Entropy, participation ratio, k₉₀, Gini index, … of probabilities (…, T); hidden tokens do not count.
 
     >>> import measureformer as mf
-    >>> found = mf.implicit_bias.sparsity([[0.25] * 4, [1.0, 0, 0, 0]])
+    >>> found = mf.implicit_bias.attention_sparsity([[0.25] * 4, [1.0, 0, 0, 0]])
     >>> found.effective.tolist(), found.participation.tolist(), found.k90.tolist(), found.gini.tolist()
     ([4.0, 1.0], [4.0, 1.0], [4, 1], [0.0, 0.75])
     """
@@ -81,14 +81,14 @@ class Sizes:
     """‖W‖_F²/‖W‖₂², between 1 and the rank; 0 for W = 0."""
 
 
-def sizes(W: Any) -> Sizes:
+def matrix_sizes(W: Any) -> Sizes:
     """Frobenius, spectral and nuclear norm and stable rank of matrices (…, k, q): of KᵀQ, for the heads of a layer.
 
     >>> import jax, numpy as np, measureformer as mf
-    >>> mf.implicit_bias.sizes(np.diag([3.0, 4.0])).nuclear.tolist()
+    >>> mf.implicit_bias.matrix_sizes(np.diag([3.0, 4.0])).nuclear.tolist()
     7.0
     >>> G = mf.Attention.random(jax.random.key(0), 8, heads=2)
-    >>> mf.implicit_bias.sizes(G.A).stable_rank.shape
+    >>> mf.implicit_bias.matrix_sizes(G.A).stable_rank.shape
     (2,)
     """
     W = np.asarray(host(floats(W, "W")), np.float64)

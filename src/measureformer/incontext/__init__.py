@@ -15,14 +15,14 @@ from measureformer.incontext.laws import measure_laws as measure_laws
 from measureformer.incontext.models import InContextModel as InContextModel
 from measureformer.incontext.models import examples_measure as examples_measure
 from measureformer.incontext.models import sequence_measure as sequence_measure
+from measureformer.incontext.observe import head_matrices as head_matrices
 from measureformer.incontext.observe import observables as observables
-from measureformer.incontext.observe import structure as structure
 from measureformer.incontext.optimizers import compare_optimizers as compare_optimizers
 from measureformer.incontext.retrieval import retrieval as retrieval
 from measureformer.incontext.retrieval import train_reader as train_reader
-from measureformer.incontext.saved import load as load
+from measureformer.incontext.saved import load_learner as load_learner
 from measureformer.incontext.train import Training as Training
-from measureformer.incontext.train import train as train
+from measureformer.incontext.train import train_learner as train_learner
 
 if not TYPE_CHECKING:
     __getattr__ = _suggest_names(__name__)

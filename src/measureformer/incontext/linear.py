@@ -277,7 +277,7 @@ class LinearTrained:
     losses: np.ndarray
 
 
-def train(
+def train_linear(
     model: LinearModel,
     covariance: Any,
     key: Any,
@@ -293,7 +293,7 @@ def train(
     >>> import jax, numpy as np, measureformer as mf
     >>> start = mf.incontext.linear.LinearModel.random(jax.random.key(0), 2)
     >>> few = mf.incontext.Training(steps=20, rate=0.02)
-    >>> mf.incontext.linear.train(start, np.eye(2), jax.random.key(1), examples=4, training=few).losses.shape
+    >>> mf.incontext.linear.train_linear(start, np.eye(2), jax.random.key(1), examples=4, training=few).losses.shape
     (20,)
     """
     training = Training(steps=3000, batch=256, rate=0.02, clip=None) if training is None else training

@@ -47,7 +47,7 @@ def logit_matrices(blocks: Blocks, a: Architecture) -> tuple[np.ndarray, np.ndar
     return A, np.einsum("lhko,lihk->lhoi", out, v)
 
 
-def structure(model: Any) -> Logits:
+def head_matrices(model: Any) -> Logits:
     """The symmetric and antisymmetric part, spectrum and rank of KᵀQ, and the spectrum of V, for each layer and head.
 
     The model is an `InContextModel` or a `LanguageModel`.
@@ -56,7 +56,7 @@ def structure(model: Any) -> Logits:
 
     >>> import jax, measureformer as mf
     >>> small = mf.incontext.Architecture(width=8, layers=2, heads=2)
-    >>> found = mf.incontext.structure(mf.incontext.InContextModel.random(jax.random.key(0), 3, small))
+    >>> found = mf.incontext.head_matrices(mf.incontext.InContextModel.random(jax.random.key(0), 3, small))
     >>> found.symmetric.shape, bool((found.stable_rank <= 4).all())
     ((2, 2), True)
     """
@@ -108,7 +108,7 @@ def observables(
     ((1, 2), True)
     """
     error, weights = jax.device_get(_measured(model, prompts.x, prompts.y, task))
-    found = structure(model)
+    found = head_matrices(model)
     visible, asked = _sight(model, prompts.x.shape[1])
     # a query that sees one key has no choice; what others than questions see in the last layer, nobody reads
     counted = np.tile(visible > min(1, visible.max() - 1), (len(weights), 1))

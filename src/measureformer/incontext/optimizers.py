@@ -21,7 +21,7 @@ from measureformer.errors import DimensionMismatchError, DtypeError, OptionError
 from measureformer.incontext.blocks import Architecture, Blocks
 from measureformer.incontext.language import Corpus, CorpusLoss, LanguageModel
 from measureformer.incontext.models import InContextModel
-from measureformer.incontext.observe import Logits, structure
+from measureformer.incontext.observe import Logits, head_matrices
 from measureformer.incontext.tasks import AbstractTask
 from measureformer.incontext.train import METHODS, InContextLoss, Method, Training, direction
 from measureformer.numerics.arrays import positive_int, prng_key
@@ -161,8 +161,8 @@ def compare_optimizers(
         final, rate = plain.final(name), plain.best(name)
         seed = int(final[rate].argmin())
         if np.isfinite(final[rate, seed]):
-            plain.structures[name] = structure(jax.tree.map(lambda leaf, at=(rate, seed): leaf[at], entry[3]))
-            plain.before[name] = structure(jax.tree.map(lambda leaf, at=seed: leaf[at], starts))
+            plain.structures[name] = head_matrices(jax.tree.map(lambda leaf, at=(rate, seed): leaf[at], entry[3]))
+            plain.before[name] = head_matrices(jax.tree.map(lambda leaf, at=seed: leaf[at], starts))
     return plain
 
 

@@ -26,7 +26,7 @@ def write_model(folder: Path, model: InContextModel) -> None:
     write_atomically(folder / "model.safetensors", to_safetensors(entries), do=DO)
 
 
-def load(folder: Any) -> InContextModel:
+def load_learner(folder: Any) -> InContextModel:
     """The model that `train(…, save=folder)` left there.
 
     >>> import jax, pathlib, tempfile, measureformer as mf
@@ -34,8 +34,8 @@ def load(folder: Any) -> InContextModel:
     >>> model = mf.incontext.InContextModel.random(jax.random.key(0), 1, small, points=3)
     >>> training = mf.incontext.Training(steps=5, batch=8)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found = mf.incontext.train(task, model, jax.random.key(1), points=3, training=training, save=folder)
-    ...     mf.incontext.load(folder).parameters
+    ...     found = mf.incontext.train_learner(task, model, jax.random.key(1), points=3, training=training, save=folder)
+    ...     mf.incontext.load_learner(folder).parameters
     961
     """
     file = Path(folder) / "model.json"

@@ -146,7 +146,7 @@ class InContextLoss(eqx.Module):
         return jnp.sum(jnp.mean(losses, axis=0) * shares) / jnp.sum(shares) / self.task.scale.astype(dtype)
 
 
-def train(
+def train_learner(
     task: Any,
     model: Any,
     key: Any,
@@ -173,7 +173,7 @@ def train(
     >>> task, small = mf.incontext.tasks.linear(1), mf.incontext.Architecture(width=8, layers=1, heads=1)
     >>> model = mf.incontext.InContextModel.random(jax.random.key(0), 1, small, points=3)
     >>> training = mf.incontext.Training(steps=5, batch=8)
-    >>> found = mf.incontext.train(task, model, jax.random.key(1), points=3, training=training)
+    >>> found = mf.incontext.train_learner(task, model, jax.random.key(1), points=3, training=training)
     >>> found.losses.shape
     (5,)
     """

@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
-from measureformer.lens import architectures as architectures
-from measureformer.lens.architectures import Architecture as Architecture
+from measureformer.lens.architectures import Family as Family
 from measureformer.lens.architectures import Table as Table
 from measureformer.lens.architectures import register as register
 from measureformer.lens.diagnose import diagnose as diagnose

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import ArchitectureError, OptionError, TextError
-from measureformer.lens.architectures import Anatomy, Architecture, Block, Table, architecture_of, gpt2
+from measureformer.lens.architectures import Anatomy, Block, Family, Table, family_of, gpt2
 from measureformer.lens.checkpoint import Checkpoint, open_checkpoint
 from measureformer.lens.text import find_tokenizer, token_numbers
 from measureformer.lens.trace import Step, Trace
@@ -43,7 +43,7 @@ def load(path: Any = None, *, config: Mapping[str, Any] | None = None, keep: boo
     """
     path = BOX if path is None else path
     checkpoint = open_checkpoint(path, config)
-    architecture = architecture_of(checkpoint)
+    architecture = family_of(checkpoint)
     return Model(checkpoint, architecture, keep=keep)
 
 
@@ -55,7 +55,7 @@ def untrained(key: Any, *, dim: int, depth: int, heads: int, vocabulary: int = 6
     (3, 8)
     """
     weights, config = gpt2.random_weights(key, dim=dim, depth=depth, heads=heads, vocabulary=vocabulary)
-    return Model(Checkpoint(weights, config, source="random weights"), architecture_of(Checkpoint({}, config)))
+    return Model(Checkpoint(weights, config, source="random weights"), family_of(Checkpoint({}, config)))
 
 
 class Model:
@@ -64,7 +64,7 @@ class Model:
     Made by `mf.lens.load`.
     """
 
-    def __init__(self, checkpoint: Checkpoint, architecture: Architecture, *, keep: bool = True) -> None:
+    def __init__(self, checkpoint: Checkpoint, architecture: Family, *, keep: bool = True) -> None:
         self.checkpoint = checkpoint
         self.architecture = architecture
         self.anatomy: Anatomy = architecture.read(checkpoint)

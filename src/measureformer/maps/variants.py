@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from measureformer.attention import attend
-from measureformer.attention.hardmax.hardmax import hardmax
+from measureformer.attention.hardmax import hardmax
 from measureformer.attention.linear import masked_linear
 from measureformer.maps.attention import tilted_values
 from measureformer.maps.heads import AbstractHeads, mask_times

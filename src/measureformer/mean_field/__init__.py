@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
-from measureformer.mean_field.convergence import mean_field as mean_field
+from measureformer.mean_field.convergence import mean_field_rate as mean_field_rate
 from measureformer.mean_field.convergence import pair_covariance as pair_covariance
 
 if not TYPE_CHECKING:

@@ -41,7 +41,7 @@ class MeanField(eqx.Module):
     """What the errors were measured against."""
 
 
-def mean_field(
+def mean_field_rate(
     f: Callable[[Any], Any],
     law: Any,
     key: Any,
@@ -64,7 +64,7 @@ def mean_field(
 
     >>> import jax, measureformer as mf
     >>> law = mf.Gaussian([0.0], [[1.0]])
-    >>> study = mf.mean_field.mean_field(lambda mu: mu.mean(), law, jax.random.key(0), exact=[0.0])
+    >>> study = mf.mean_field.mean_field_rate(lambda mu: mu.mean(), law, jax.random.key(0), exact=[0.0])
     >>> low, high = study.order_interval
     >>> low < -0.5 < high, abs(float(study.errors[0]) * 8 - 1) < 0.4                        # the error is 1/√N
     (True, True)

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from measureformer.errors import suggest_names as _suggest_names
 from measureformer.regularity.adversary import adversary as adversary
 from measureformer.regularity.adversary import two_clusters as two_clusters
-from measureformer.regularity.bounds import ball as ball
-from measureformer.regularity.bounds import castin24_ball as castin24_ball
-from measureformer.regularity.bounds import castin24_tokens as castin24_tokens
-from measureformer.regularity.bounds import masked_ball as masked_ball
-from measureformer.regularity.bounds import push_forward as push_forward
-from measureformer.regularity.bounds import tokens as tokens
+from measureformer.regularity.bounds import lipschitz_ball as lipschitz_ball
+from measureformer.regularity.bounds import lipschitz_ball_castin24 as lipschitz_ball_castin24
+from measureformer.regularity.bounds import lipschitz_masked as lipschitz_masked
+from measureformer.regularity.bounds import lipschitz_push_forward as lipschitz_push_forward
+from measureformer.regularity.bounds import lipschitz_tokens as lipschitz_tokens
+from measureformer.regularity.bounds import lipschitz_tokens_castin24 as lipschitz_tokens_castin24
 from measureformer.regularity.local import local_lipschitz as local_lipschitz
 from measureformer.regularity.pairs import worst_pair as worst_pair
 

@@ -16,7 +16,7 @@ from measureformer.errors import DtypeError, OptionError
 from measureformer.numerics.arrays import positive_int
 
 
-def castin24_ball(v_norm: Any, a_norm: Any, radius: Any) -> float:
+def lipschitz_ball_castin24(v_norm: Any, a_norm: Any, radius: Any) -> float:
     """Lipschitz constant of an attention head on measures in a ball, for every W_p.
 
     Statement   for all p ≥ 1 and mu, nu in B(0, R):  C ≤ ‖V‖ (1 + 3s) e^{2s},  s = ‖A‖R²
@@ -25,14 +25,14 @@ def castin24_ball(v_norm: Any, a_norm: Any, radius: Any) -> float:
     Ref         castin2024.
 
     >>> import measureformer as mf
-    >>> round(mf.regularity.castin24_ball(1.0, 0.5, 1.0), 4)
+    >>> round(mf.regularity.lipschitz_ball_castin24(1.0, 0.5, 1.0), 4)
     6.7957
     """
     v, s = _sizes(v_norm, a_norm, radius)
     return _times(v * (1 + 3 * s), _exp(2 * s))
 
 
-def ball(v_norm: Any, a_norm: Any, radius: Any) -> float:
+def lipschitz_ball(v_norm: Any, a_norm: Any, radius: Any) -> float:
     """Lipschitz constant of an attention head on measures in a ball, for W_2: half the exponent of `castin24_ball`.
 
     Statement   for all mu, nu in B(0, R):  C ≤ ‖V‖ ((1 + s) e^s + s),  s = ‖A‖R²
@@ -41,14 +41,14 @@ def ball(v_norm: Any, a_norm: Any, radius: Any) -> float:
     Ref         castin2024, with E_P|U|² ≤ e^{2s} E_mu|U|² before the square root is taken.
 
     >>> import measureformer as mf
-    >>> round(mf.regularity.ball(1.0, 1.0, 1.5), 2)
+    >>> round(mf.regularity.lipschitz_ball(1.0, 1.0, 1.5), 2)
     33.09
     """
     v, s = _sizes(v_norm, a_norm, radius)
     return _times(v * (1 + s), _exp(s)) + _times(v, s)
 
 
-def castin24_tokens(v_norm: Any, a_norm: Any, radius: Any, n: Any) -> float:
+def lipschitz_tokens_castin24(v_norm: Any, a_norm: Any, radius: Any, n: Any) -> float:
     """Lipschitz constant of an attention head on n tokens, as printed on slides of the authors: not always true.
 
     Statement   for all X, Y in B(0, R)^n:  C ≤ ‖V‖ s √(12n + 3),  s = ‖A‖R²
@@ -57,14 +57,14 @@ def castin24_tokens(v_norm: Any, a_norm: Any, radius: Any, n: Any) -> float:
     Ref         castin2024.
 
     >>> import measureformer as mf
-    >>> mf.regularity.castin24_tokens(1.0, 0.0, 1.0, 5)
+    >>> mf.regularity.lipschitz_tokens_castin24(1.0, 0.0, 1.0, 5)
     0.0
     """
     v, s = _sizes(v_norm, a_norm, radius)
     return _times(v * math.sqrt(12 * positive_int(n, "n") + 3), s)
 
 
-def tokens(v_norm: Any, a_norm: Any, radius: Any, n: Any) -> float:
+def lipschitz_tokens(v_norm: Any, a_norm: Any, radius: Any, n: Any) -> float:
     """Lipschitz constant of an attention head on n tokens, with or without a causal mask.
 
     Statement   for all X, Y in B(0, R)^n:  C ≤ √3 ‖V‖ (s² (n + 1) + n)^{1/2},  s = ‖A‖R²
@@ -73,7 +73,7 @@ def tokens(v_norm: Any, a_norm: Any, radius: Any, n: Any) -> float:
     Ref         castin2024, with the term +n.
 
     >>> import measureformer as mf
-    >>> round(mf.regularity.tokens(1.0, 1.0, 1.5, 91), 2)
+    >>> round(mf.regularity.lipschitz_tokens(1.0, 1.0, 1.5, 91), 2)
     40.87
     """
     v, s = _sizes(v_norm, a_norm, radius)
@@ -81,7 +81,7 @@ def tokens(v_norm: Any, a_norm: Any, radius: Any, n: Any) -> float:
     return _times(math.sqrt(3) * v, math.hypot(s * math.sqrt(n + 1), math.sqrt(n)))
 
 
-def masked_ball(v_norm: Any, a_norm: Any, radius: Any, *, p: Any = 2.0) -> float:
+def lipschitz_masked(v_norm: Any, a_norm: Any, radius: Any, *, p: Any = 2.0) -> float:
     """Lipschitz constant of a causal attention head in the conditional distance W_p^cond, for p > 1.
 
     Statement   for all sigma, tau in B(0, R) × [0, 1] with one time marginal:
@@ -91,7 +91,7 @@ def masked_ball(v_norm: Any, a_norm: Any, radius: Any, *, p: Any = 2.0) -> float
     Ref         castin2024; hardy1934, Theorem 327.
 
     >>> import measureformer as mf
-    >>> mf.regularity.masked_ball(1.0, 0.0, 1.0)
+    >>> mf.regularity.lipschitz_masked(1.0, 0.0, 1.0)
     2.0
     """
     v, s = _sizes(v_norm, a_norm, radius)
@@ -102,7 +102,7 @@ def masked_ball(v_norm: Any, a_norm: Any, radius: Any, *, p: Any = 2.0) -> float
     return _times(v * p / (p - 1) * (1 + 2 * s), _exp(2 * s)) + _times(v, s)
 
 
-def push_forward(in_point: Any, in_measure: Any) -> float:
+def lipschitz_push_forward(in_point: Any, in_measure: Any) -> float:
     """Lipschitz constant of mu ↦ G(mu, ·)♯mu from the constants of G in the point and in the measure: their sum.
 
     Statement   if |G(mu,x) − G(mu,y)| ≤ L_x |x−y| and |G(mu,x) − G(nu,x)| ≤ L_law W_p(mu,nu) for all mu, nu, x, y, then
@@ -111,7 +111,7 @@ def push_forward(in_point: Any, in_measure: Any) -> float:
     Ref         peyre2019, Section 2; castin2024.
 
     >>> import measureformer as mf
-    >>> mf.regularity.push_forward(1.0, 1.0)
+    >>> mf.regularity.lipschitz_push_forward(1.0, 1.0)
     2.0
     """
     return _size(in_point, "in_point") + _size(in_measure, "in_measure")

@@ -28,7 +28,7 @@ class ErrorBudget:
     Ref         yun2020.
 
     >>> import measureformer as mf
-    >>> net = mf.sequences.yun.compile(lambda X: X, d=1, n=2, delta=1 / 4)
+    >>> net = mf.sequences.compile_yun(lambda X: X, d=1, n=2, delta=1 / 4)
     >>> found = net.error_budget(2, modulus=0.125)
     >>> found.share, found.measured["hard"] < found.bound["hard"]
     (0.25, True)

@@ -27,7 +27,7 @@ class LayerCensus:
     """How many layers a construction has, by tag, and how large the ordinary transformer of these layers is.
 
     >>> import measureformer as mf
-    >>> mf.sequences.yun.compile(lambda X: X, d=1, n=2, delta=1 / 4).census
+    >>> mf.sequences.compile_yun(lambda X: X, d=1, n=2, delta=1 / 4).census
     LayerCensus(quantise=5, sweep=4, global_shift=1, value=14, clamp=1, dim=1)
     """
 
@@ -63,7 +63,7 @@ class Decoded:
     """What a context id says: the token that has it, and all tokens of its context.
 
     >>> import measureformer as mf
-    >>> net = mf.sequences.yun.compile(lambda X: X, d=1, n=2, delta=1 / 4)
+    >>> net = mf.sequences.compile_yun(lambda X: X, d=1, n=2, delta=1 / 4)
     >>> found = net.decode(net.context_ids([[[0.3], [0.9]]])[0, 0])
     >>> found.token.tolist(), found.context.tolist()
     ([0.25], [[0.25], [0.75]])
@@ -91,7 +91,7 @@ class Construction:
 
     >>> import numpy as np, measureformer as mf
     >>> f = lambda X: X + X.mean(axis=-2, keepdims=True)
-    >>> net = mf.sequences.yun.compile(f, d=1, n=2, delta=1 / 8)
+    >>> net = mf.sequences.compile_yun(f, d=1, n=2, delta=1 / 8)
     >>> net.run([[0.3], [0.9]], "integer").tolist(), net.bits_required()
     ([[0.9375], [1.5625]], 18)
     >>> print(net)

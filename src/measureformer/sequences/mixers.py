@@ -26,7 +26,7 @@ class Bilinear(AbstractInContextMap):
     Ref         yun2020, Section 5.
 
     >>> import numpy as np, measureformer as mf
-    >>> swap = mf.sequences.mixers.Bilinear([[2.0]], [[0.0, 1.0], [1.0, 0.0]])
+    >>> swap = mf.sequences.Bilinear([[2.0]], [[0.0, 1.0], [1.0, 0.0]])
     >>> swap.tokens([[1.0], [5.0]]).tolist()
     [[10.0], [2.0]]
     """
@@ -72,7 +72,7 @@ class SeparableConv(AbstractInContextMap):
     Ref         yun2020, Section 5.
 
     >>> import measureformer as mf
-    >>> G = mf.sequences.mixers.SeparableConv([[1.0], [0.0], [10.0]], [[1.0]], n=3)
+    >>> G = mf.sequences.SeparableConv([[1.0], [0.0], [10.0]], [[1.0]], n=3)
     >>> G.tokens([[1.0], [2.0], [3.0]]).tolist()
     [[20.0], [31.0], [2.0]]
     """
@@ -125,7 +125,7 @@ class Contexts:
     """How well a map of sequences tells contexts apart, over all sequences of different tokens from a grid.
 
     >>> import measureformer as mf
-    >>> mf.sequences.mixers.told_apart(lambda X: X, tokens=4, n=2).collisions > 0
+    >>> mf.sequences.told_apart(lambda X: X, tokens=4, n=2).collisions > 0
     True
     """
 
@@ -157,7 +157,7 @@ def told_apart(G: Callable[[Any], Any], *, tokens: int, n: int, tol: Any = 1e-9)
 
     >>> import numpy as np, measureformer as mf
     >>> P = np.array([[1.0, 0.131], [0.173, 1.0]])
-    >>> mf.sequences.mixers.told_apart(lambda X: P @ X, tokens=8, n=2).contextual
+    >>> mf.sequences.told_apart(lambda X: P @ X, tokens=8, n=2).contextual
     True
     """
     import itertools

@@ -18,7 +18,7 @@ from measureformer.sequences.function import SequenceFunction, refuse_not_equiva
 from measureformer.sequences.layers import Bumps, Feed, Shift
 
 
-def compile(f: Any, *, d: int, n: int, delta: Any, positions: bool = False, ramp: Any = 1e-3) -> Construction:
+def compile_yun(f: Any, *, d: int, n: int, delta: Any, positions: bool = False, ramp: Any = 1e-3) -> Construction:
     """A transformer that is close to f on sequences of n tokens in the cube [0, 1]^d.
 
     f takes an (n, d) array to one of the same shape, and is called in batches if it can be. The network knows f at the
@@ -36,7 +36,7 @@ def compile(f: Any, *, d: int, n: int, delta: Any, positions: bool = False, ramp
 
     >>> import numpy as np, measureformer as mf
     >>> f = lambda X: np.sin(6 * X) + X.mean(axis=-2, keepdims=True)
-    >>> net = mf.sequences.yun.compile(f, d=1, n=2, delta=1 / 16)
+    >>> net = mf.sequences.compile_yun(f, d=1, n=2, delta=1 / 16)
     >>> X = np.array([[0.1], [0.7]])
     >>> float(np.abs(net.run(X) - f(X)).max()) < 0.2
     True

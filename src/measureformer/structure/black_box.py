@@ -20,9 +20,9 @@ from measureformer.maps import AbstractInContextMap
 from measureformer.measures import AbstractMeasure, Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.numerics.arrays import is_traced, on_device
-from measureformer.transport.plan import Atoms as Pair
-from measureformer.transport.plan import lengths
-from measureformer.transport.wasserstein import optimal_plan
+from measureformer.transport.sparse import Atoms as Pair
+from measureformer.transport.sparse import lengths
+from measureformer.transport.wasserstein import optimal_coupling
 
 KEPT = 4096
 """Images that are remembered."""
@@ -76,7 +76,7 @@ def atoms_of(mu: Any, what: str = "mu") -> Atoms:
 def w1(mu: Atoms, nu: Atoms) -> float:
     """W_1 between two measures of one mass, divided by that mass."""
     pair = Pair(mu.points, mu.weights / mu.weights.sum(), nu.points, nu.weights / nu.weights.sum())
-    plan = optimal_plan(pair, 1.0, potentials=False)
+    plan = optimal_coupling(pair, 1.0, potentials=False)
     return float(plan.mass @ lengths(pair.x[plan.i] - pair.y[plan.j]))
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from measureformer.errors import TooManyAtomsError
 from measureformer.structure.black_box import Atoms, atoms_of, w1
-from measureformer.transport.plan import Atoms as Pair
-from measureformer.transport.wasserstein import optimal_plan
+from measureformer.transport.sparse import Atoms as Pair
+from measureformer.transport.wasserstein import optimal_coupling
 
 LARGEST = 12
 """Atoms of mu: on the line all 2^n sets of atoms that may lie to the left are looked at."""
@@ -118,7 +118,7 @@ def _descent(mu: Atoms, nu: Atoms, start: np.ndarray) -> tuple[np.ndarray, float
     y, value = start, w1(Atoms(start, mu.weights), nu)
     a, b = mu.weights / mu.weights.sum(), nu.weights / nu.weights.sum()
     for _ in range(30):
-        plan = optimal_plan(Pair(y, a, nu.points, b), 1.0, potentials=False)
+        plan = optimal_coupling(Pair(y, a, nu.points, b), 1.0, potentials=False)
         moved = y.copy()
         for i in range(mu.n):
             sent = plan.i == i

@@ -11,14 +11,14 @@ PIECE = 2000
 """Characters that are held out together."""
 
 
-def read(path: Any) -> str:
+def read_text(path: Any) -> str:
     """The text of a UTF-8 file; refused if it is empty or not UTF-8.
 
     >>> import pathlib, tempfile, measureformer as mf
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = pathlib.Path(folder) / "verse.txt"
     ...     _ = file.write_text("roses are red")
-    ...     mf.text.read(file)
+    ...     mf.text.read_text(file)
     'roses are red'
     """
     path = Path(path)

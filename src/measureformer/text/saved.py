@@ -46,15 +46,15 @@ class TextModel(NamedTuple):
     tokenizer: Tokenizer
 
 
-def save(text_model: TextModel, folder: Any) -> None:
+def save_text(text_model: TextModel, folder: Any) -> None:
     """Writes three files that any reader of GPT-2 opens: matrices act from the right, the read-out is tied.
 
     >>> import jax, tempfile, measureformer as mf
     >>> small = mf.incontext.Architecture(width=8, layers=1, heads=2)
     >>> net = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=3, context=4)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     mf.text.save(mf.text.TextModel(net, mf.text.Tokenizer.characters("abc")), folder)
-    ...     mf.text.load(folder).model.parameters == net.parameters
+    ...     mf.text.save_text(mf.text.TextModel(net, mf.text.Tokenizer.characters("abc")), folder)
+    ...     mf.text.load_text(folder).model.parameters == net.parameters
     True
     """
     model, folder = text_model.model, Path(folder)
@@ -76,11 +76,11 @@ def check_architecture(architecture: Architecture) -> None:
         )
 
 
-def load(folder: Any) -> TextModel:
+def load_text(folder: Any) -> TextModel:
     """The model that `train(…, save=folder)` or `save` left there; refused if a file is missing, damaged or unlike.
 
     >>> import measureformer as mf
-    >>> mf.text.load("nowhere")
+    >>> mf.text.load_text("nowhere")
     Traceback (most recent call last):
     measureformer.errors.SavedRunError: got no training in nowhere; need a folder with config.json...
     """

@@ -41,7 +41,7 @@ class TextTrained:
     """The same of a trigram model with Kneser–Ney smoothing, trained on the same tokens."""
 
 
-def train(
+def train_text(
     text: Any,
     key: Any,
     *,
@@ -64,7 +64,7 @@ def train(
 
     >>> import jax, measureformer as mf
     >>> small = mf.incontext.Architecture(width=8, layers=1, heads=1)
-    >>> found = mf.text.train(
+    >>> found = mf.text.train_text(
     ...     "to be or not to be, that is the question. " * 20, jax.random.key(0), architecture=small, context=8,
     ...     training=mf.incontext.Training(steps=3, batch=4),
     ... )
@@ -106,7 +106,7 @@ def _tokens(text: Any, tokenizer: str, context: int) -> tuple[Tokenizer, np.ndar
         raise DtypeError(
             got=f"a text of type {type(text).__name__}",
             need="a string",
-            do="Pass mf.text.read(path), or mf.text.corpus.documentation().",
+            do="Pass mf.text.read_text(path), or mf.text.corpus.documentation().",
         )
     if tokenizer not in ("characters", "byte pairs"):
         raise OptionError(

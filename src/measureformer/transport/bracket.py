@@ -23,7 +23,7 @@ from measureformer.transport.bures import bures_cost
 from measureformer.transport.cells import c_transform, cells
 from measureformer.transport.exact import network_simplex, pairwise, vertex
 from measureformer.transport.line import line_plan, staircase
-from measureformer.transport.plan import Atoms, Plan, lengths, plan_cost
+from measureformer.transport.sparse import Atoms, SparseCoupling, coupling_cost, lengths
 from measureformer.transport.wasserstein import atoms_of, compared, exponent
 
 SMALL = 1_000_000
@@ -110,13 +110,15 @@ def _centres(points: np.ndarray, weights: np.ndarray, groups: list[np.ndarray]) 
 # --- upper bounds: couplings
 
 
-def _refined(atoms: Atoms, plan: Plan, cells_x: list[np.ndarray], cells_y: list[np.ndarray]) -> Plan:
+def _refined(
+    atoms: Atoms, plan: SparseCoupling, cells_x: list[np.ndarray], cells_y: list[np.ndarray]
+) -> SparseCoupling:
     """A plan between atoms that moves between cells what a plan between cells says, in any order inside."""
     edge_x, piece_x, mass_x = _pieces(plan.i, plan.mass, cells_x, atoms.a)
     edge_y, piece_y, mass_y = _pieces(plan.j, plan.mass, cells_y, atoms.b)
     order_x, order_y = np.argsort(edge_x, stable=True), np.argsort(edge_y, stable=True)
     i, j, mass = staircase(mass_x[order_x], mass_y[order_y])
-    return Plan(piece_x[order_x][i], piece_y[order_y][j], mass, None, None, 1.0)
+    return SparseCoupling(piece_x[order_x][i], piece_y[order_y][j], mass, None, None, 1.0)
 
 
 def _pieces(
@@ -129,7 +131,7 @@ def _pieces(
     return order[edge], listed[atom], share
 
 
-def _improved(atoms: Atoms, plan: Plan, p: float) -> Plan:
+def _improved(atoms: Atoms, plan: SparseCoupling, p: float) -> SparseCoupling:
     """Better plans by exact solutions within blocks of steps, the blocks being cut along other axes in every round."""
     for turn in range(ROUNDS):
         kept = plan.mass > 0
@@ -137,7 +139,7 @@ def _improved(atoms: Atoms, plan: Plan, p: float) -> Plan:
         where = _turned(atoms.y[j] if turn % 2 else atoms.x[i], turn)
         solved = [_solved(atoms, i[block], j[block], mass[block], p) for block in cells(where, BLOCK)]
         i, j, mass = map(np.concatenate, zip(*solved, strict=True))
-        plan = Plan(i, j, mass, None, None, 1.0)
+        plan = SparseCoupling(i, j, mass, None, None, 1.0)
     return plan
 
 
@@ -160,13 +162,13 @@ def _solved(atoms: Atoms, i: np.ndarray, j: np.ndarray, mass: np.ndarray, p: flo
     return rows[found_i], columns[found_j], found_mass
 
 
-def _upper(atoms: Atoms, plan: Plan, p: float) -> float:
+def _upper(atoms: Atoms, plan: SparseCoupling, p: float) -> float:
     """The cost of a plan, its rounding included. Mass that the marginals miss or exceed is moved across everything."""
     cost = np.sum(plan.mass * lengths(atoms.x[plan.i] - atoms.y[plan.j]) ** p) * (1 + _relative(atoms))
     return float(cost + _defect(atoms, plan) * atoms.x.shape[1] ** (p / 2)) ** (1 / p)
 
 
-def _defect(atoms: Atoms, plan: Plan) -> float:
+def _defect(atoms: Atoms, plan: SparseCoupling) -> float:
     rows = np.bincount(plan.i, plan.mass, len(atoms.a)) - atoms.a
     columns = np.bincount(plan.j, plan.mass, len(atoms.b)) - atoms.b
     return float(np.abs(rows).sum() + np.abs(columns).sum()) + 8 * float(np.finfo(np.float64).eps)
@@ -180,7 +182,7 @@ def _relative(atoms: Atoms) -> float:
 # --- lower bounds: potentials, moments, shadows
 
 
-def _lower_by_potentials(atoms: Atoms, coarse: Atoms, plan: Plan, p: float) -> float:
+def _lower_by_potentials(atoms: Atoms, coarse: Atoms, plan: SparseCoupling, p: float) -> float:
     """The potentials between cells, transformed until they are feasible between atoms."""
     if atoms.x.shape[1] > 3 and atoms.x.size * len(atoms.y) > PAIRS:
         return 0.0
@@ -226,7 +228,7 @@ def _lower_by_shadows(atoms: Atoms, p: float) -> float:
     for line in lines:
         shadows = Atoms((atoms.x @ line)[:, None], atoms.a, (atoms.y @ line)[:, None], atoms.b)
         plan = line_plan(shadows, p, potentials=False)
-        scale, power = plan_cost(shadows, plan, p)
+        scale, power = coupling_cost(shadows, plan, p)
         cost = float(scale) ** p * float(power) * (1 - _relative(atoms)) - _defect(atoms, plan) * atoms.x.shape[1] ** (
             p / 2
         )

@@ -8,7 +8,7 @@ from typing import Any
 from measureformer.measures import Gaussian
 from measureformer.numerics.arrays import host, namespace
 from measureformer.numerics.roots import psd_root
-from measureformer.transport.plan import Cost, fixed, largest_move
+from measureformer.transport.sparse import Cost, fixed, largest_move
 
 
 def bures_cost(mu: Gaussian, nu: Gaussian) -> Cost:

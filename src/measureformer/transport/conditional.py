@@ -12,8 +12,8 @@ from measureformer.errors import DtypeError, MassError, OptionError
 from measureformer.measures import SpaceTime
 from measureformer.numerics.arrays import host, namespace
 from measureformer.transport.exact import on_host
-from measureformer.transport.plan import Atoms, Plan, largest_move, lengths, plan_cost, root
-from measureformer.transport.wasserstein import as_result, atoms_of, compared, exponent, optimal_plan
+from measureformer.transport.sparse import Atoms, SparseCoupling, coupling_cost, largest_move, lengths, root
+from measureformer.transport.wasserstein import as_result, atoms_of, compared, exponent, optimal_coupling
 
 
 def conditional_wasserstein(mu: SpaceTime, nu: SpaceTime, p: Any = 2) -> Float[Array, ""]:
@@ -43,12 +43,12 @@ def conditional_wasserstein(mu: SpaceTime, nu: SpaceTime, p: Any = 2) -> Float[A
     mu, nu = compared(mu, nu)
     atoms = atoms_of(mu, nu)
     # every move keeps the time, which is the last coordinate, so lengths in space–time are lengths in space
-    scale, power = plan_cost(atoms, on_host(_plan, atoms, p), p)
+    scale, power = coupling_cost(atoms, on_host(_plan, atoms, p), p)
     xp = namespace(mu, nu)
     return as_result(scale * root(power, p) * xp.exp(host(mu.log_mass) / p), mu, nu)
 
 
-def _plan(atoms: Atoms, p: float) -> Plan:
+def _plan(atoms: Atoms, p: float) -> SparseCoupling:
     """An optimal plan at every time, put together; times with one atom on either side leave no choice."""
     group_x, group_y, share = _groups(atoms)
     count_x, count_y = (np.bincount(g[g >= 0], minlength=len(share)) for g in (group_x, group_y))
@@ -64,14 +64,14 @@ def _plan(atoms: Atoms, p: float) -> Plan:
     for time in np.flatnonzero((count_x > 1) & (count_y > 1)):
         rows, columns = np.flatnonzero(group_x == time), np.flatnonzero(group_y == time)
         a, b = atoms.a[rows], atoms.b[columns]
-        plan = optimal_plan(
+        plan = optimal_coupling(
             Atoms(atoms.x[rows, :-1], a / a.sum(), atoms.y[columns, :-1], b / b.sum()), p, potentials=True
         )
         i, j, mass = [*i, rows[plan.i]], [*j, columns[plan.j]], [*mass, share[time] * plan.mass]
         f[rows], g[columns] = (plan.scale**p * potential for potential in (plan.f, plan.g))
     i, j, mass = map(np.concatenate, (i, j, mass))
     scale = largest_move(lengths(atoms.x[i] - atoms.y[j]), mass)
-    return Plan(i, j, mass, f / scale**p, g / scale**p, scale)
+    return SparseCoupling(i, j, mass, f / scale**p, g / scale**p, scale)
 
 
 def _groups(atoms: Atoms) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -14,8 +14,8 @@ from measureformer.errors import NoClosedFormError, OptionError
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import on_device
-from measureformer.transport.plan import lengths
-from measureformer.transport.wasserstein import atoms_of, compared, exponent, optimal_plan
+from measureformer.transport.sparse import lengths
+from measureformer.transport.wasserstein import atoms_of, compared, exponent, optimal_coupling
 
 
 class Coupling(eqx.Module):
@@ -59,7 +59,7 @@ def coupling(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) -> Coupling:
             do="mf.wasserstein gives their distance; for a plan take mu.discretize(n).",
         )
     atoms = atoms_of(mu, nu)
-    i, j, mass, f, g, scale = optimal_plan(atoms, p, potentials=True)
+    i, j, mass, f, g, scale = optimal_coupling(atoms, p, potentials=True)
     unit = float(scale) ** p
     primal = np.sum(mass * (lengths(atoms.x[i] - atoms.y[j]) / scale) ** p)
     gap = unit * (primal - atoms.a @ f - atoms.b @ g) * float(mu.mass)

@@ -14,13 +14,13 @@ import numpy as np
 
 from measureformer.errors import ToleranceError, TooManyAtomsError
 from measureformer.numerics.arrays import is_traced
-from measureformer.transport.plan import Atoms, Plan, fixed, largest_move
+from measureformer.transport.sparse import Atoms, SparseCoupling, fixed, largest_move
 
 LARGEST = 50_000_000
 """Entries of the (n, m) matrix of costs up to which exact solvers are tried: 7000 atoms a side, some 20 seconds."""
 
 
-def exact_plan(atoms: Atoms, p: float, *, potentials: bool) -> Plan:
+def exact_plan(atoms: Atoms, p: float, *, potentials: bool) -> SparseCoupling:
     """An optimal plan; under a trace it is found on the host, when the program runs."""
     _require_small(len(atoms.a), len(atoms.b))
     # assignment gives no potentials
@@ -28,26 +28,26 @@ def exact_plan(atoms: Atoms, p: float, *, potentials: bool) -> Plan:
     return on_host(network_simplex, atoms, p) if matched is None else matched
 
 
-def on_host(solve: Callable[[Atoms, float], Plan], atoms: Atoms, p: float) -> Plan:
+def on_host(solve: Callable[[Atoms, float], SparseCoupling], atoms: Atoms, p: float) -> SparseCoupling:
     """`solve` on concrete arrays, also from inside a compiled program."""
     if not is_traced(atoms):
         return solve(Atoms(*map(np.asarray, atoms)), p)
     n, m, kind = len(atoms.a), len(atoms.b), atoms.a.dtype
     shape = jax.ShapeDtypeStruct
     index, mass = shape((n + m - 1,), np.int32), shape((n + m - 1,), kind)
-    shapes = Plan(index, index, mass, shape((n,), kind), shape((m,), kind), shape((), kind))
+    shapes = SparseCoupling(index, index, mass, shape((n,), kind), shape((m,), kind), shape((), kind))
 
-    def called(*arrays: Any) -> Plan:
+    def called(*arrays: Any) -> SparseCoupling:
         plan = solve(Atoms(*map(np.asarray, arrays)), p)
         # as many steps as any basic plan may have; the rest moves nothing from the first atom to the first
         missing = n + m - 1 - len(plan.mass)
         steps = (np.pad(entries, (0, missing)) for entries in plan[:3])
-        return Plan(*(np.asarray(e, s.dtype) for e, s in zip((*steps, *plan[3:]), shapes, strict=True)))
+        return SparseCoupling(*(np.asarray(e, s.dtype) for e, s in zip((*steps, *plan[3:]), shapes, strict=True)))
 
-    return Plan(*jax.pure_callback(called, shapes, *fixed(atoms), vmap_method="sequential"))
+    return SparseCoupling(*jax.pure_callback(called, shapes, *fixed(atoms), vmap_method="sequential"))
 
 
-def assignment(atoms: Atoms, p: float) -> Plan | None:
+def assignment(atoms: Atoms, p: float) -> SparseCoupling | None:
     """An optimal plan without potentials if both clouds have as many atoms with mass, all of equal weight."""
     rows, columns = np.flatnonzero(atoms.a), np.flatnonzero(atoms.b)
     n, a, b = len(rows), atoms.a[rows], atoms.b[columns]
@@ -58,10 +58,10 @@ def assignment(atoms: Atoms, p: float) -> Plan | None:
     distances = pairwise(atoms.x[rows], atoms.y[columns])
     i, j = linear_sum_assignment((distances / (distances.max() or 1)) ** p)
     mass, moved = np.full(n, 1 / n), distances[i, j]
-    return Plan(rows[i], columns[j], mass, None, None, largest_move(moved, mass))
+    return SparseCoupling(rows[i], columns[j], mass, None, None, largest_move(moved, mass))
 
 
-def network_simplex(atoms: Atoms, p: float) -> Plan:
+def network_simplex(atoms: Atoms, p: float) -> SparseCoupling:
     """A basic optimal plan, with potentials that satisfy every constraint f_i + g_j ≤ cost up to its last rounding."""
     rows, columns = np.flatnonzero(atoms.a), np.flatnonzero(atoms.b)
     distances = pairwise(atoms.x, atoms.y)
@@ -74,7 +74,7 @@ def network_simplex(atoms: Atoms, p: float) -> Plan:
     g = (cost - f[:, None]).min(axis=0)
     scale = largest_move(distances[i, j], mass)
     factor = (unit / scale) ** p
-    return Plan(i, j, mass, f * factor, g * factor, scale)
+    return SparseCoupling(i, j, mass, f * factor, g * factor, scale)
 
 
 def vertex(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from measureformer.numerics.arrays import namespace
-from measureformer.transport.plan import Atoms, Plan, fixed, largest_move
+from measureformer.transport.sparse import Atoms, SparseCoupling, fixed, largest_move
 
 
-def line_plan(atoms: Atoms, p: float, *, potentials: bool) -> Plan:
+def line_plan(atoms: Atoms, p: float, *, potentials: bool) -> SparseCoupling:
     """The monotone coupling of two measures on the line, with its potentials if they are wanted: two sorts, one merge.
 
     Statement   Monotone couplings are optimal for costs that are convex in x − y. f_i + g_j equals the cost along the
@@ -25,10 +25,10 @@ def line_plan(atoms: Atoms, p: float, *, potentials: bool) -> Plan:
     i, j = order_x[i], order_y[j]
     moved = xp.abs(x[i] - y[j])
     if p == math.inf:
-        return Plan(i, j, _without_rounding(mass), None, None, None)
+        return SparseCoupling(i, j, _without_rounding(mass), None, None, None)
     scale = largest_move(moved, mass)
     pair = _potentials(i, j, (moved / scale) ** p, len(x), len(y)) if potentials else (None, None)
-    return Plan(i, j, mass, *pair, scale)
+    return SparseCoupling(i, j, mass, *pair, scale)
 
 
 def staircase(a: Any, b: Any) -> tuple[Any, Any, Any]:

@@ -15,7 +15,7 @@ from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import host, is_traced, namespace, positive_int
 from measureformer.numerics.random import normal
 from measureformer.transport.line import line_plan
-from measureformer.transport.plan import Atoms, plan_cost, root
+from measureformer.transport.sparse import Atoms, coupling_cost, root
 from measureformer.transport.wasserstein import as_result, atoms_of, compared, exponent
 
 
@@ -45,7 +45,7 @@ def sliced_wasserstein(
 
     def distance(line: Any) -> Any:
         shadows = Atoms((atoms.x @ line)[:, None], atoms.a, (atoms.y @ line)[:, None], atoms.b)
-        scale, power = plan_cost(shadows, line_plan(shadows, p, potentials=is_traced(shadows)), p)
+        scale, power = coupling_cost(shadows, line_plan(shadows, p, potentials=is_traced(shadows)), p)
         return scale * root(power, p)
 
     traced = is_traced(atoms, lines)

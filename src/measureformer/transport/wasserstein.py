@@ -24,7 +24,7 @@ from measureformer.numerics.arrays import (
 from measureformer.transport.bures import bures_cost
 from measureformer.transport.exact import exact_plan
 from measureformer.transport.line import line_plan
-from measureformer.transport.plan import Atoms, Cost, Plan, plan_cost, root
+from measureformer.transport.sparse import Atoms, Cost, SparseCoupling, coupling_cost, root
 
 
 def wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) -> Float[Array, ""]:
@@ -78,10 +78,10 @@ def _cost(mu: AbstractAtomic | Gaussian, nu: AbstractAtomic | Gaussian, p: float
         return bures_cost(mu, nu)  # pyright: ignore[reportArgumentType] `compared` has seen two of one kind
     atoms = atoms_of(mu, nu)
     # only derivatives in the weights need potentials
-    return plan_cost(atoms, optimal_plan(atoms, p, potentials=is_traced(atoms)), p)
+    return coupling_cost(atoms, optimal_coupling(atoms, p, potentials=is_traced(atoms)), p)
 
 
-def optimal_plan(atoms: Atoms, p: float, *, potentials: bool) -> Plan:
+def optimal_coupling(atoms: Atoms, p: float, *, potentials: bool) -> SparseCoupling:
     """An optimal plan, on the line or off it."""
     if atoms.x.shape[1] == 1:
         return line_plan(atoms, p, potentials=potentials)

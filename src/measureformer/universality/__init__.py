@@ -9,7 +9,7 @@ from measureformer.universality.algebra import vector as vector
 from measureformer.universality.compile import compile as compile
 from measureformer.universality.corollary import fit_map as fit_map
 from measureformer.universality.corollary import map_errors as map_errors
-from measureformer.universality.export import load as load
+from measureformer.universality.export import load_compiled as load_compiled
 from measureformer.universality.fit import fit as fit
 from measureformer.universality.masked import time_lipschitz as time_lipschitz
 from measureformer.universality.moments import atoms_of_moments as atoms_of_moments
@@ -25,7 +25,7 @@ from measureformer.universality.targets import smooth_quantile as smooth_quantil
 from measureformer.universality.targets import softmin_distance as softmin_distance
 from measureformer.universality.targets import variance as variance
 from measureformer.universality.train import Architecture as Architecture
-from measureformer.universality.train import train as train
+from measureformer.universality.train import train_functional as train_functional
 
 if not TYPE_CHECKING:
     __getattr__ = _suggest_names(__name__)

@@ -57,7 +57,7 @@ def state_dict(net: Compiled) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(entry) for name, entry in entries.items()}
 
 
-def load(path: Any) -> Compiled:
+def load_compiled(path: Any) -> Compiled:
     """The compiled network in a file that `net.save(path)` wrote, with its certificate.
 
     The tensors are the state dict of a torch module with `nn.Linear` layers `embed`, `layers.i.{q, k, v, o, up, down}`
@@ -68,7 +68,7 @@ def load(path: Any) -> Compiled:
     >>> net = mf.universality.compile(x * x, mf.Box([0.0], [1.0]))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     net.save(pathlib.Path(folder) / "square.safetensors")
-    ...     again = mf.universality.load(pathlib.Path(folder) / "square.safetensors")
+    ...     again = mf.universality.load_compiled(pathlib.Path(folder) / "square.safetensors")
     >>> again.error_bound == net.error_bound, again(mf.Discrete.dirac([0.5]), [0.5]).round(2).tolist()
     (True, [0.25])
     """

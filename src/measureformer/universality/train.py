@@ -68,7 +68,7 @@ class Trained:
     """A trained transformer and its errors on measures that it has not seen.
 
     >>> import jax, measureformer as mf
-    >>> found = mf.universality.train(
+    >>> found = mf.universality.train_functional(
     ...     mf.universality.mean(1), mf.Box([0.0], [1.0]), jax.random.key(0),
     ...     training=mf.flows.Training(steps=100, rate=0.01), search=mf.universality.Search(contexts=60),
     ... )
@@ -89,7 +89,7 @@ class Trained:
     """Largest deviation of the target from its mean on the held-out measures."""
 
 
-def train(
+def train_functional(
     target: Any,
     domain: Any,
     key: Any,
@@ -111,7 +111,7 @@ def train(
 
     >>> import jax, measureformer as mf
     >>> small = mf.universality.Architecture(layers=1, dim=8, width=8)
-    >>> mf.universality.train(
+    >>> mf.universality.train_functional(
     ...     mf.universality.variance(1), mf.Box([0.0], [1.0]), jax.random.key(0), architecture=small,
     ...     training=mf.flows.Training(steps=30), search=mf.universality.Search(contexts=60),
     ... ).parameters

@@ -7,4 +7,4 @@ from measureformer.attention.grid.follow import plans_of_heads as plans_of_heads
 from measureformer.attention.grid.grid import Grid as Grid
 from measureformer.attention.grid.grid import grid_attention as grid_attention
 from measureformer.attention.grid.grid import grid_if_faster as grid_if_faster
-from measureformer.attention.grid.plan import Plan as Plan
+from measureformer.attention.grid.plan import GridPlan as GridPlan

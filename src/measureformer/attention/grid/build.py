@@ -1,4 +1,4 @@
-"""From boxes and shapes to the arrays of a `Plan`: sorted, chunked, padded to sizes that few plans differ in."""
+"""From boxes and shapes to the arrays of a `GridPlan`: sorted, chunked, padded to sizes that few plans differ in."""
 
 from __future__ import annotations
 

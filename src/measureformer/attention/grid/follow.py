@@ -17,10 +17,10 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.attention.grid.grid import Grid, grid_attention, relative_tolerance
-from measureformer.attention.grid.plan import Plan
+from measureformer.attention.grid.plan import GridPlan
 from measureformer.attention.grid.planner import make_plan
 
-Plans = tuple[tuple[Plan, ...], ...]
+Plans = tuple[tuple[GridPlan, ...], ...]
 """For each call of `attend` one plan per head."""
 
 
@@ -68,7 +68,7 @@ def followed() -> Follow | None:
     return _FOLLOWED.get()
 
 
-def plans_of_heads(arrays: Any, times: Any, tol: float, margin: float) -> tuple[Plan, ...]:
+def plans_of_heads(arrays: Any, times: Any, tol: float, margin: float) -> tuple[GridPlan, ...]:
     """One plan per head for concrete queries and keys, with which values and log-normaliser are within tol."""
     q, k, v, log_weights = (np.asarray(a, np.float64) for a in arrays)
     pair = None if times is None else tuple(np.asarray(t, np.float64) for t in times)

@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from measureformer.attention.grid.certificate import bounds
 from measureformer.attention.grid.costs import Costs
-from measureformer.attention.grid.plan import Plan, covers_framed, framed, scales_of, shares, sums
+from measureformer.attention.grid.plan import GridPlan, covers_framed, framed, scales_of, shares, sums
 from measureformer.attention.grid.planner import DEFAULT_TOL, cheaper_plan, make_plan
 from measureformer.attention.grid.sums import Points
 from measureformer.errors import OptionError, PlanError, ShapeError, ToleranceError, TracedError
@@ -36,11 +36,11 @@ class Grid(eqx.Module):
     (True, True)
     """
 
-    plan: Plan | None = None
+    plan: GridPlan | None = None
 
 
 def on_grid(
-    plan: Plan, q: Array, k: Array, v: Array, log_weights: Array, fresh: bool = False
+    plan: GridPlan, q: Array, k: Array, v: Array, log_weights: Array, fresh: bool = False
 ) -> tuple[Array, Array, Array, Array]:
     """Values, bound of their error, log-normaliser, bound of its error, in float64; under a trace.
 
@@ -52,7 +52,7 @@ def on_grid(
 
 
 @eqx.filter_jit
-def _prepared(plan: Plan, q: Array, k: Array, v: Array, log_weights: Array) -> Any:
+def _prepared(plan: GridPlan, q: Array, k: Array, v: Array, log_weights: Array) -> Any:
     """Queries, keys and columns in the frame of the plan, levels, and δ per box with what values are relative to."""
     x, y = framed(plan, q, k)
     # the logit is ⟨q−c, k−c'⟩ + ⟨c, k−c'⟩ + ⟨q, c'⟩: the second goes into the weights, the third into log Z
@@ -70,7 +70,7 @@ def _prepared(plan: Plan, q: Array, k: Array, v: Array, log_weights: Array) -> A
 
 @eqx.filter_jit
 def _finished(
-    plan: Plan, q: Array, x: Array, points: Points, found: Array, level: Array, about: Any, fresh: bool
+    plan: GridPlan, q: Array, x: Array, points: Points, found: Array, level: Array, about: Any, fresh: bool
 ) -> tuple[Array, Array, Array, Array]:
     delta, levels, base = about
     still, box = jax.lax.stop_gradient, plan.box_of_query
@@ -170,13 +170,13 @@ def _check(settings: Grid, q: Any, times: Any) -> None:
         raise PlanError(
             got="times that are not those of the plan",
             need="the same times when the plan is made and when it is used, or none at both",
-            do="Make a plan with Plan.make(q, k, times=times).",
+            do="Make a plan with GridPlan.make(q, k, times=times).",
         )
     if settings.plan is not None and q.ndim > 2:
         raise ShapeError(got=f"one plan for queries of shape {q.shape}", need="(m, k)", do="Make a plan for each head.")
 
 
-def _same_times(plan: Plan, times: Any) -> bool:
+def _same_times(plan: GridPlan, times: Any) -> bool:
     if not plan.prefixes or times is None:
         return not plan.prefixes and times is None
     kept = (plan.prefixes[0].query_times, plan.prefixes[0].key_times)
@@ -190,7 +190,7 @@ def _traced(settings: Grid, arrays: Any, dtype: Any) -> list[Any]:
         raise TracedError(
             got='method "grid" on traced points (inside jit, grad or vmap), without a plan',
             need="a plan, because cells are made on the host",
-            do="Make plan = mf.Plan.make(q, k) outside and pass method=mf.Grid(plan=plan).",
+            do="Make plan = mf.GridPlan.make(q, k) outside and pass method=mf.Grid(plan=plan).",
         )
     q, k, v, log_weights = (jnp.asarray(a, np.float64) for a in arrays)
     m, n = len(q), len(k)

@@ -1,4 +1,4 @@
-"""`Plan`: where the cells are and which point is in which; made once on the host, used for many sums."""
+"""`GridPlan`: where the cells are and which point is in which; made once on the host, used for many sums."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class Moments(NamedTuple):
     high: Any
 
 
-class Plan(eqx.Module):
-    """Cells and boxes for given queries and keys. Make one with `Plan.make`, outside of any jit, and use it inside.
+class GridPlan(eqx.Module):
+    """Cells and boxes for given queries and keys. Make one with `GridPlan.make`, outside of any jit, and use it inside.
 
     It stays valid for other values and log-weights, and while `covers(q, k)` says so for points that have moved.
 
     >>> import numpy as np, measureformer as mf
     >>> x = np.linspace(-1, 1, 500)[:, None]
-    >>> plan = mf.Plan.make(x, x, tol=1e-8, margin=0.1)
+    >>> plan = mf.GridPlan.make(x, x, tol=1e-8, margin=0.1)
     >>> out = mf.attend(x, x, x, method=mf.Grid(plan=plan))
     >>> bool(out.error_bound.max() < 1e-8), bool(plan.covers(x, x)), bool(plan.covers(x, 2 * x))
     (True, True, False)
@@ -90,7 +90,7 @@ class Plan(eqx.Module):
     """For causal sums, instead of groups of boxes: running sums, which are added up."""
 
     @staticmethod
-    def make(q: Any, k: Any, log_weights: Any = None, **options: Any) -> Plan:
+    def make(q: Any, k: Any, log_weights: Any = None, **options: Any) -> GridPlan:
         """A plan for these points; options are `tol`, `margin`, `columns`, `costs`, `times`, `window`.
 
         `tol` bounds the error of log Z, and that of values of size 1/2 or less. With a `margin` the cells are larger
@@ -115,12 +115,12 @@ class Plan(eqx.Module):
 
 
 @eqx.filter_jit
-def _covers(plan: Plan, q: Any, k: Any) -> Bool[Array, ""]:
+def _covers(plan: GridPlan, q: Any, k: Any) -> Bool[Array, ""]:
     x, y = framed(plan, q, k)
     return covers_framed(plan, x, y)
 
 
-def covers_framed(plan: Plan, x: Array, y: Array) -> Bool[Array, ""]:
+def covers_framed(plan: GridPlan, x: Array, y: Array) -> Bool[Array, ""]:
     found = jnp.array(True)
     for group in plan.groups:
         found &= inside(group.queries, x) & inside(group.keys, y)
@@ -139,7 +139,7 @@ def covers_framed(plan: Plan, x: Array, y: Array) -> Bool[Array, ""]:
     return found
 
 
-def framed(plan: Plan, q: Array, k: Array) -> tuple[Array, Array]:
+def framed(plan: GridPlan, q: Array, k: Array) -> tuple[Array, Array]:
     """Queries and keys in the coordinates of the plan."""
     frame = plan.frame
     # einsum of tiny matrices: every product rounds once, as the certificate assumes
@@ -147,7 +147,7 @@ def framed(plan: Plan, q: Array, k: Array) -> tuple[Array, Array]:
     return x, jnp.einsum("ij,nj->ni", frame.inverse, k - frame.key_centre)
 
 
-def scales_of(plan: Plan, q: Array, k: Array, log_weights: Array, tilted: Array) -> Scales:
+def scales_of(plan: GridPlan, q: Array, k: Array, log_weights: Array, tilted: Array) -> Scales:
     frame = plan.frame
     massive = log_weights > -jnp.inf
     of_q = jnp.max(jnp.abs(q - frame.query_centre), axis=0)
@@ -175,7 +175,7 @@ def moments_of(cells: Cells, place: Array, log_weights: Array) -> Moments:
     return Moments(jnp.where(some, jnp.log(mass) + top, -jnp.inf), sums[:, 1:] / mass[:, None], cells.low, cells.high)
 
 
-def shares(plan: Plan, scales: Scales, place: Array, log_weights: Array) -> tuple[Array, Array]:
+def shares(plan: GridPlan, scales: Scales, place: Array, log_weights: Array) -> tuple[Array, Array]:
     """δ of Theorem 2 per box, underflow apart, and the level of every box: a bound of its tilted log-weights."""
     boxes = plan.boxes
     relative = argument(jnp, scales, boxes.tilt, boxes.reach, boxes.sigma, plan.frame.residual)
@@ -197,7 +197,7 @@ def shares(plan: Plan, scales: Scales, place: Array, log_weights: Array) -> tupl
 
 
 @jax.custom_jvp
-def sums(plan: Plan, levels: Array, x: Array, points: Points) -> tuple[Array, Array]:
+def sums(plan: GridPlan, levels: Array, x: Array, points: Points) -> tuple[Array, Array]:
     """Σ_j e^{l_j + ⟨x,y_j⟩ − level} columns_j and the level, per query. The level counts as a constant.
 
     Outside of a jit every group runs as a program of its own, so that a new plan compiles only shapes not met before.

@@ -1,4 +1,4 @@
-"""Planning: coordinates, boxes, and the arrays of a `Plan`, in NumPy on the host."""
+"""Planning: coordinates, boxes, and the arrays of a `GridPlan`, in NumPy on the host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from measureformer.attention.grid.certificate import UNIT, Scales, argument
 from measureformer.attention.grid.chebyshev import axis_matrix
 from measureformer.attention.grid.costs import Costs
 from measureformer.attention.grid.layout import Cut, bounding
-from measureformer.attention.grid.plan import Cells, Frame, Plan
+from measureformer.attention.grid.plan import Cells, Frame, GridPlan
 from measureformer.attention.grid.shapes import TRIALS, Demand, cheapest, shaped_by
 from measureformer.attention.grid.sums import Group
 from measureformer.attention.grid.tree import Found, Keys, merged, search, summary_of_keys
@@ -56,13 +56,13 @@ def make_plan(
     costs: Costs | None = None,
     times: Any = None,
     window: Any = None,
-) -> Plan:
+) -> GridPlan:
     """A plan whose certificates stay below `tol`, or a refusal that says how small a tolerance can be."""
     if is_traced(q, k, log_weights):
         raise TracedError(
             got="a plan for traced points (inside jit, grad or vmap)",
             need="concrete points, because cells are made on the host",
-            do="Call Plan.make outside and pass the plan in.",
+            do="Call GridPlan.make outside and pass the plan in.",
         )
     q, k = (np.asarray(shaped(floats(a, name), name, "n d"), np.float64) for a, name in ((q, "q"), (k, "k")))
     lw = np.zeros(len(k)) if log_weights is None else np.asarray(floats(log_weights, "log_weights"), np.float64)
@@ -76,7 +76,7 @@ def make_plan(
     return _planned(framed, demand, kept, len(k), *_boxes(framed, demand, tol))
 
 
-def cheaper_plan(arrays: Any, times: Any, tol: float, costs: Costs) -> Plan | None:
+def cheaper_plan(arrays: Any, times: Any, tol: float, costs: Costs) -> GridPlan | None:
     """The plan with which the grid takes less time than streaming, by what things cost here; None if there is none."""
     q, k, v, log_weights = arrays
     pairs = float(len(q)) * len(k)
@@ -104,7 +104,7 @@ def _seen_pairs(times: Any, pairs: float) -> float:
     return float((high - low).sum() + 1024.0 * len(low))
 
 
-def _planned(framed: Framed, demand: Demand, kept: np.ndarray, n: int, keys: Keys | None, found: Found) -> Plan:
+def _planned(framed: Framed, demand: Demand, kept: np.ndarray, n: int, keys: Keys | None, found: Found) -> GridPlan:
     if keys is None:
         return _assembled(framed, found, None, kept if len(kept) < n else None, n, demand)
     # boxes refer to rows in the order of the cells: what is side by side in space is so in memory
@@ -112,7 +112,7 @@ def _planned(framed: Framed, demand: Demand, kept: np.ndarray, n: int, keys: Key
     return _assembled(framed, found, keys, kept, n, demand)
 
 
-def plan_of_shape(q: Any, k: Any, log_weights: Any, cells: tuple[int, ...], nodes: tuple[int, ...]) -> Plan:
+def plan_of_shape(q: Any, k: Any, log_weights: Any, cells: tuple[int, ...], nodes: tuple[int, ...]) -> GridPlan:
     """A plan with one grid of this shape, whatever it is worth; its certificate says what that is."""
     q, k, lw = (np.asarray(a, np.float64) for a in (q, k, log_weights))
     kept = np.flatnonzero(lw > -np.inf)
@@ -251,7 +251,7 @@ def _impossible(demand: Demand, tol: float) -> ToleranceError:
     )
 
 
-def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, tol: float) -> tuple[Plan, float]:
+def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, tol: float) -> tuple[GridPlan, float]:
     """One grid for every prefix in time, and how many seconds it will take."""
     dim, m, n = len(framed.x), framed.x.shape[1], framed.y.shape[1]
     if dim > 2:
@@ -287,7 +287,7 @@ def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, to
     boxes = make_boxes([certified._replace(tilt=halves[0], r=halves[0])])
     of_query = np.zeros(bucket(m), np.int32)
     place = np.arange(bucket(m), dtype=np.int32)
-    plan = Plan(framed.frame, boxes, (), None, None, on_device(place), on_device(of_query), prefixes)
+    plan = GridPlan(framed.frame, boxes, (), None, None, on_device(place), on_device(of_query), prefixes)
     costs = demand.costs
     return plan, len(prefixes) * (m + n) * (
         costs.point + costs.product * best[0] / 2 + costs.masked_pair * BLOCK[dim] / 2
@@ -296,7 +296,7 @@ def causal_plan(framed: Framed, demand: Demand, times: Any, kept: np.ndarray, to
 
 def _assembled(
     framed: Framed, found: Found, keys: Keys | None, kept: np.ndarray | None, n: int, demand: Demand
-) -> Plan:
+) -> GridPlan:
     boxes, user = found.boxes, found.queries
     kinds: dict[Any, list[int]] = defaultdict(list)
     for i, box in enumerate(boxes):
@@ -324,7 +324,7 @@ def _assembled(
     numbers = make_boxes(certified)
     if direct is not None:
         direct = _with_rows(direct, user, kept)
-    return Plan(
+    return GridPlan(
         framed.frame,
         numbers,
         tuple(groups),

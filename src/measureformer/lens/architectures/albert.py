@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from measureformer.lens.architectures.base import Anatomy, Architecture, Block, Settings, register, text_measure
+from measureformer.lens.architectures.base import Anatomy, Block, Family, Settings, register, text_measure
 from measureformer.lens.architectures.bert import Names, Reader
 from measureformer.lens.checkpoint import Checkpoint
 from measureformer.maps import AbstractInContextMap, Linear, Positional, PositionTable
@@ -64,4 +64,4 @@ def read(checkpoint: Checkpoint) -> Anatomy:
     )
 
 
-register(Architecture("ALBERT", ("albert",), read))
+register(Family("ALBERT", ("albert",), read))

@@ -51,7 +51,7 @@ class Block(eqx.Module):
     def heads(self) -> Heads:
         """The attention, each head with keys and values of its own."""
         inner = self.attention.inner
-        assert isinstance(inner, (AffineAttention, RotaryAttention))  # see `Architecture.read`
+        assert isinstance(inner, (AffineAttention, RotaryAttention))  # see `Family.read`
         return inner.full if isinstance(inner, RotaryAttention) else inner
 
     @property
@@ -101,7 +101,7 @@ class Anatomy:
 
 
 @dataclass(frozen=True)
-class Architecture:
+class Family:
     """How to read models of a family: `read(checkpoint)` returns the anatomy.
 
     >>> import measureformer as mf
@@ -115,15 +115,15 @@ class Architecture:
     read: Callable[[Checkpoint], Anatomy]
 
 
-_REGISTRY: dict[str, Architecture] = {}
+_REGISTRY: dict[str, Family] = {}
 
 
-def register(architecture: Architecture) -> Architecture:
+def register(architecture: Family) -> Family:
     """Make a family of models known to `mf.lens.load`, under each of its model types.
 
     >>> import measureformer as mf
     >>> from measureformer.lens.architectures import gpt2
-    >>> mf.lens.register(mf.lens.Architecture("GPT-2", ("my-gpt2",), gpt2.read)).name
+    >>> mf.lens.register(mf.lens.Family("GPT-2", ("my-gpt2",), gpt2.read)).name
     'GPT-2'
     """
     for model_type in architecture.model_types:
@@ -136,7 +136,7 @@ def known() -> list[str]:
     return sorted(_REGISTRY)
 
 
-def architecture_of(checkpoint: Checkpoint) -> Architecture:
+def family_of(checkpoint: Checkpoint) -> Family:
     """The family of a checkpoint, from what its configuration says."""
     config = checkpoint.config
     model_type = config.get("model_type", config.get("general.architecture"))
@@ -145,7 +145,7 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
         raise ArchitectureError(
             got=f"a configuration that says {str(says)[:120]}",
             need=f"a model_type that is known: {', '.join(known())}",
-            do="Register a reader for it: mf.lens.register(mf.lens.Architecture(name, model_types, read)).",
+            do="Register a reader for it: mf.lens.register(mf.lens.Family(name, model_types, read)).",
         )
     return _REGISTRY[model_type]
 

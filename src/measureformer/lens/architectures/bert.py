@@ -10,8 +10,8 @@ import numpy as np
 
 from measureformer.lens.architectures.base import (
     Anatomy,
-    Architecture,
     Block,
+    Family,
     Half,
     Settings,
     activated,
@@ -157,4 +157,4 @@ def read(checkpoint: Checkpoint) -> Anatomy:
     )
 
 
-register(Architecture("BERT", ("bert", "roberta", "xlm-roberta", "distilbert"), read))
+register(Family("BERT", ("bert", "roberta", "xlm-roberta", "distilbert"), read))

@@ -9,8 +9,8 @@ import numpy as np
 
 from measureformer.lens.architectures.base import (
     Anatomy,
-    Architecture,
     Block,
+    Family,
     Half,
     Settings,
     columns_per_head,
@@ -99,4 +99,4 @@ def random_weights(
     return weights, {"model_type": "gpt2", **sizes}
 
 
-register(Architecture("GPT-2", ("gpt2",), read))
+register(Family("GPT-2", ("gpt2",), read))

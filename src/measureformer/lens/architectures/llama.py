@@ -10,8 +10,8 @@ import numpy as np
 from measureformer.lens.architectures.base import (
     LARGEST,
     Anatomy,
-    Architecture,
     Block,
+    Family,
     Half,
     Settings,
     columns_per_head,
@@ -140,4 +140,4 @@ def _stretched(settings: Settings, turns: np.ndarray, rope: dict[str, Any]) -> n
     return np.where((waves >= length / high) & (waves <= length / low), between, slow).astype(np.float32)
 
 
-register(Architecture("LLaMA", ("llama", "mistral", "qwen2"), read))
+register(Family("LLaMA", ("llama", "mistral", "qwen2"), read))

@@ -16,8 +16,8 @@ from measureformer.errors import TextError
 from measureformer.lens.architectures.base import (
     ACTIVATIONS,
     Anatomy,
-    Architecture,
     Block,
+    Family,
     Half,
     Settings,
     columns_per_head,
@@ -128,4 +128,4 @@ def prepared(table: Table, features: int) -> np.ndarray:
     return filled
 
 
-register(Architecture("TabPFN", ("tabpfn",), read))
+register(Family("TabPFN", ("tabpfn",), read))

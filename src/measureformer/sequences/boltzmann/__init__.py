@@ -1,7 +1,7 @@
 """One softmax layer is enough: its average, the Boltzmann operator, tells contexts apart, where hardmax cannot."""
 
 from measureformer.sequences.boltzmann.compile import OneLayer as OneLayer
-from measureformer.sequences.boltzmann.compile import compile as compile
+from measureformer.sequences.boltzmann.compile import compile_one_layer as compile_one_layer
 from measureformer.sequences.boltzmann.hardmax import Collision as Collision
 from measureformer.sequences.boltzmann.hardmax import hardmax_collision as hardmax_collision
 from measureformer.sequences.boltzmann.memory import Memory as Memory

@@ -24,7 +24,7 @@ class OneLayer:
     """A staircase from tokens to the centres of their cells, one softmax head of rank 1, and a look-up.
 
     >>> import measureformer as mf
-    >>> net = mf.sequences.boltzmann.compile(lambda X: X, d=1, n=2, delta=1 / 4)
+    >>> net = mf.sequences.compile_one_layer(lambda X: X, d=1, n=2, delta=1 / 4)
     >>> net.run([[0.3], [0.9]]).tolist(), net.attention
     ([[0.375], [0.875]], 1)
     """
@@ -78,7 +78,7 @@ class OneLayer:
         return self.memory.as_map() @ MLP(W1, b1, W2, np.full(d, 0.5 / D))
 
 
-def compile(f: Any, *, d: int, n: int, delta: Any, ramp: Any = 1e-3) -> OneLayer:
+def compile_one_layer(f: Any, *, d: int, n: int, delta: Any, ramp: Any = 1e-3) -> OneLayer:
     """A network with one softmax head that is close to f on sequences of n tokens in the cube [0, 1]^d.
 
     f is as in `yun.compile` without positions. Two tokens in one cell are sent to 0, as there. Depth is traded for the
@@ -91,7 +91,7 @@ def compile(f: Any, *, d: int, n: int, delta: Any, ramp: Any = 1e-3) -> OneLayer
 
     >>> import numpy as np, measureformer as mf
     >>> f = lambda X: X + X.mean(axis=-2, keepdims=True)
-    >>> net = mf.sequences.boltzmann.compile(f, d=1, n=2, delta=1 / 8)
+    >>> net = mf.sequences.compile_one_layer(f, d=1, n=2, delta=1 / 8)
     >>> float(np.abs(net.run([[0.3125], [0.9375]]) - f(np.array([[0.3125], [0.9375]]))).max()) < 1e-9
     True
     """

@@ -18,7 +18,7 @@ class Collision:
     """A token, and two contexts of it between which a layer of hard attention makes no difference.
 
     >>> import measureformer as mf
-    >>> found = mf.sequences.boltzmann.hardmax_collision([[1.0], [1.5], [2.0]], 2)
+    >>> found = mf.sequences.hardmax_collision([[1.0], [1.5], [2.0]], 2)
     >>> found.token.tolist(), found.first.tolist(), found.second.tolist()
     ([2.0], [[1.0], [2.0]], [[1.5], [2.0]])
     """
@@ -40,7 +40,7 @@ def hardmax_collision(tokens: Any, n: int, heads: AbstractHeads | None = None) -
     >>> import jax, numpy as np, measureformer as mf
     >>> circle = np.stack([np.cos(np.arange(5)), np.sin(np.arange(5))], axis=1)
     >>> heads = mf.Attention.random(jax.random.key(0), 2)
-    >>> mf.sequences.boltzmann.hardmax_collision(circle, 3, heads) is not None
+    >>> mf.sequences.hardmax_collision(circle, 3, heads) is not None
     True
     """
     V = np.asarray(floats(tokens, "tokens"), float)

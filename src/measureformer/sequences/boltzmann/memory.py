@@ -32,7 +32,7 @@ class Memory:
 
     >>> import measureformer as mf
     >>> X, Y = [[[1.0], [1.5]], [[1.5], [2.0]]], [[[0.0], [1.0]], [[2.0], [3.0]]]
-    >>> net = mf.sequences.boltzmann.memorize(X, Y)
+    >>> net = mf.sequences.memorize(X, Y)
     >>> net.run(X).tolist() == Y, net.run([[[1.5], [1.0]]]).tolist()
     (True, [[[1.0], [0.0]]])
     >>> [int(rank) for rank in net.ranks]
@@ -132,7 +132,7 @@ def memorize(sequences: Any, targets: Any, mode: Literal["practical", "certified
 
     >>> import numpy as np, measureformer as mf
     >>> X = np.array([[1.0, 1.5], [1.0, 2.0], [1.5, 2.0]])[:, :, None]
-    >>> net = mf.sequences.boltzmann.memorize(X, np.arange(6.0).reshape(3, 2, 1), "certified")
+    >>> net = mf.sequences.memorize(X, np.arange(6.0).reshape(3, 2, 1), "certified")
     >>> net.log_separation > net.log_bound, round(10**net.log_separation, 8)
     (True, 4.84e-06)
     """

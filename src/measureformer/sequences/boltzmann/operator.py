@@ -17,7 +17,7 @@ def boltz(a: Any) -> Any:
     Ref         kajitsuka2024; asadi2017.
 
     >>> import measureformer as mf
-    >>> float(mf.sequences.boltzmann.boltz([0.0, 0.0])), float(mf.sequences.boltzmann.boltz([0.0, 40.0]))
+    >>> float(mf.sequences.boltz([0.0, 0.0])), float(mf.sequences.boltz([0.0, 40.0]))
     (0.0, 40.0)
     """
     a = np.asarray(floats(a, "a"), float)
@@ -34,7 +34,7 @@ def log_boltz_gap(a: Any, b: Any) -> float:
     Ref         kajitsuka2024, Lemma 3.
 
     >>> import measureformer as mf
-    >>> round(mf.sequences.boltzmann.log_boltz_gap([100.0, 50.0, 0.0], [100.0, 50.0, -9.0]), 3)
+    >>> round(mf.sequences.log_boltz_gap([100.0, 50.0, 0.0], [100.0, 50.0, -9.0]), 3)
     -95.395
     """
     need("mpmath", "atlas")
@@ -61,7 +61,7 @@ def kajitsuka24_separation(n: int, r: Any) -> float:
     Ref         kajitsuka2024, Lemma 3.
 
     >>> import measureformer as mf
-    >>> round(mf.sequences.boltzmann.kajitsuka24_separation(2, 3.0), 6)
+    >>> round(mf.sequences.kajitsuka24_separation(2, 3.0), 6)
     0.001191
     """
     if positive_int(n, "n") < 2 or not r >= 0:
@@ -79,7 +79,7 @@ def kajitsuka24_log_separation(n: int, d: int, tokens: int, sizes: Any) -> float
     Ref         kajitsuka2024, Theorem 2.
 
     >>> import measureformer as mf
-    >>> round(mf.sequences.boltzmann.kajitsuka24_log_separation(2, 1, 3, (1.0, 2.0, 0.5)))
+    >>> round(mf.sequences.kajitsuka24_log_separation(2, 1, 3, (1.0, 2.0, 0.5)))
     -3069
     """
     r_min, r_max, eps = sizes

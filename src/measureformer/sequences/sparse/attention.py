@@ -31,7 +31,7 @@ class Connections(NamedTuple):
     >>> import measureformer as mf
     >>> head = mf.Attention.head([[0.0]], [[0.0]], [[1.0]])
     >>> some = mf.sequences.sparse.Connections([0, 1, 1], [0, 0, 1], 2)
-    >>> mf.sequences.sparse.SparseAttention(head, some).tokens([[1.0], [3.0]]).tolist()
+    >>> mf.sequences.SparseAttention(head, some).tokens([[1.0], [3.0]]).tolist()
     [[1.0], [2.0]]
     """
 
@@ -73,10 +73,10 @@ class SparseAttention(AbstractWrapper):
 
     >>> import numpy as np, measureformer as mf
     >>> head = mf.Attention.head([[1.0]], [[1.0]], [[1.0]])
-    >>> G = mf.sequences.sparse.SparseAttention(head, np.eye(3, dtype=bool))
+    >>> G = mf.sequences.SparseAttention(head, np.eye(3, dtype=bool))
     >>> G.tokens([[1.0], [2.0], [5.0]]).tolist()
     [[1.0], [2.0], [5.0]]
-    >>> G = mf.sequences.sparse.SparseAttention(head, mf.sequences.sparse.pattern("causal", 3))
+    >>> G = mf.sequences.SparseAttention(head, mf.sequences.sparse_pattern("causal", 3))
     >>> bool(np.allclose(G.tokens([[1.0], [2.0], [5.0]]), mf.Causal(head).tokens([[1.0], [2.0], [5.0]])))
     True
     """

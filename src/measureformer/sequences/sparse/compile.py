@@ -14,11 +14,11 @@ from measureformer.sequences.cells import Grid, cells_of, checked_size
 from measureformer.sequences.construction import Construction
 from measureformer.sequences.function import SequenceFunction
 from measureformer.sequences.layers import Shift
-from measureformer.sequences.sparse.conditions import Conditions, check
+from measureformer.sequences.sparse.conditions import Conditions, check_pattern
 from measureformer.sequences.sparse.patterns import as_pattern
 
 
-def compile(f: Any, pattern: Any, *, d: int, delta: Any, ramp: Any = 1e-3) -> Construction:
+def compile_sparse(f: Any, pattern: Any, *, d: int, delta: Any, ramp: Any = 1e-3) -> Construction:
     """A transformer with this mask that is close to f on sequences of tokens in [0, 1]^d: the proof of universality.
 
     The pattern must satisfy the three conditions of `check`. f may depend on the order of tokens.
@@ -32,18 +32,18 @@ def compile(f: Any, pattern: Any, *, d: int, delta: Any, ramp: Any = 1e-3) -> Co
     Ref         yun2020b, Theorem 1.
 
     >>> import measureformer as mf
-    >>> star = mf.sequences.sparse.pattern("star", 3)
-    >>> net = mf.sequences.sparse.compile(lambda X: X[::-1], star, d=1, delta=1 / 4)
+    >>> star = mf.sequences.sparse_pattern("star", 3)
+    >>> net = mf.sequences.compile_sparse(lambda X: X[::-1], star, d=1, delta=1 / 4)
     >>> net.run([[0.1], [0.4], [0.9]]).tolist(), net.census.attention, net.bits_required()
     ([[0.875], [0.375], [0.125]], 9, 24)
     """
     seen = as_pattern(pattern)
-    found = check(seen)
+    found = check_pattern(seen)
     if found.universal != "yes":
         raise ConstructionError(
             got=f"a pattern that does not satisfy the conditions:\n{found}",
             need="self-loops, a chain and reach, which the construction uses",
-            do="mf.sequences.sparse.suggest(pattern) adds what is missing.",
+            do="mf.sequences.suggest_pattern(pattern) adds what is missing.",
         )
     chain, n = found.chain.path, found.n
     assert chain is not None  # universal is "yes"

@@ -53,7 +53,7 @@ class Conditions:
     """What `check` found. `universal` is "yes" if all three conditions hold, "no" if some token never hears of another.
 
     >>> import measureformer as mf
-    >>> found = mf.sequences.sparse.check(mf.sequences.sparse.pattern("causal", 8))
+    >>> found = mf.sequences.check_pattern(mf.sequences.sparse_pattern("causal", 8))
     >>> found.universal, found.self_loops.holds, found.chain.holds, found.reach.unreachable
     ('no', True, 'yes', (0, 7))
     """
@@ -94,7 +94,7 @@ class Conditions:
         )
 
 
-def check(pattern: Any, *, n: int | None = None, seconds: Any = 2.0) -> Conditions:
+def check_pattern(pattern: Any, *, n: int | None = None, seconds: Any = 2.0) -> Conditions:
     """Whether transformers with this mask approximate all continuous functions of n tokens (with trained positions).
 
     `pattern` is a boolean array (n, n), entry [k, j] says whether the query k sees the token j; or (p, n, n), patterns
@@ -107,10 +107,10 @@ def check(pattern: Any, *, n: int | None = None, seconds: Any = 2.0) -> Conditio
     Ref         yun2020b, Theorem 1.
 
     >>> import measureformer as mf
-    >>> found = mf.sequences.sparse.check(lambda k, j: abs(k - j) <= 2, n=64)
+    >>> found = mf.sequences.check_pattern(lambda k, j: abs(k - j) <= 2, n=64)
     >>> found.universal, found.reach.steps, found.connections
     ('yes', 32, (314,))
-    >>> print(mf.sequences.sparse.check([[True, False], [True, True]]))
+    >>> print(mf.sequences.check_pattern([[True, False], [True, True]]))
     1 pattern on 2 tokens, connections 3
     every query sees itself: yes
     a chain through all tokens: yes, 0 → 1
@@ -194,7 +194,7 @@ class Suggestion:
     """A pattern that satisfies the conditions, and what was added for it.
 
     >>> import measureformer as mf
-    >>> mf.sequences.sparse.suggest(mf.sequences.sparse.pattern("causal", 8)).added
+    >>> mf.sequences.suggest_pattern(mf.sequences.sparse_pattern("causal", 8)).added
     ((0, 0, 7),)
     """
 
@@ -205,7 +205,7 @@ class Suggestion:
     conditions: Conditions
 
 
-def suggest(pattern: Any, *, n: int | None = None, seconds: Any = 2.0) -> Suggestion:
+def suggest_pattern(pattern: Any, *, n: int | None = None, seconds: Any = 2.0) -> Suggestion:
     """A pattern with few connections more that satisfies the conditions; the same one if it does already.
 
     Missing self-loops are added, paths that cover all tokens are joined to a chain, and if some token still never hears
@@ -214,7 +214,7 @@ def suggest(pattern: Any, *, n: int | None = None, seconds: Any = 2.0) -> Sugges
     Ref         yun2020b.
 
     >>> import numpy as np, measureformer as mf
-    >>> found = mf.sequences.sparse.suggest(mf.sequences.sparse.pattern("block-diagonal", 16))
+    >>> found = mf.sequences.suggest_pattern(mf.sequences.sparse_pattern("block-diagonal", 16))
     >>> len(found.added), found.conditions.universal
     (4, 'yes')
     """
@@ -232,7 +232,7 @@ def suggest(pattern: Any, *, n: int | None = None, seconds: Any = 2.0) -> Sugges
     if _unreachable(_union(seen)) is not None:
         seen[0, path[0], path[-1]] = True
     added = tuple((int(a), int(b), int(c)) for a, b, c in np.argwhere(seen & ~before))
-    return Suggestion(seen, added, check(seen, seconds=seconds))
+    return Suggestion(seen, added, check_pattern(seen, seconds=seconds))
 
 
 def _short(path: tuple[int, ...]) -> str:

@@ -14,7 +14,7 @@ from measureformer.numerics.arrays import positive_int
 SEED = 2020
 
 
-def pattern(
+def sparse_pattern(
     name: str,
     n: int,
     *,
@@ -38,9 +38,9 @@ def pattern(
     Ref         child2019; guo2019; beltagy2020; zaheer2020; yun2020b.
 
     >>> import measureformer as mf
-    >>> mf.sequences.sparse.pattern("star", 5)[0].astype(int).tolist()[1]
+    >>> mf.sequences.sparse_pattern("star", 5)[0].astype(int).tolist()[1]
     [1, 1, 1, 0, 1]
-    >>> int(mf.sequences.sparse.pattern("window", 64, width=4).sum())
+    >>> int(mf.sequences.sparse_pattern("window", 64, width=4).sum())
     556
     """
     n = positive_int(n, "n")

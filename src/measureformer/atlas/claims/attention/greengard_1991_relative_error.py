@@ -9,7 +9,7 @@ import numpy as np
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
-from measureformer.attention import Grid, Plan, attend
+from measureformer.attention import Grid, GridPlan, attend
 from measureformer.attention.grid import Costs
 from measureformer.figures.figure import Figure, Series
 from measureformer.numerics.types import Key
@@ -54,7 +54,7 @@ def _by_gaussians(q: np.ndarray, k: np.ndarray) -> np.ndarray:
 def _on_grid(q: np.ndarray, k: np.ndarray) -> np.ndarray:
     q, k = q[:, None], k[:, None]
     # so few tokens would be summed one by one if that were not made expensive
-    plan = Plan.make(q, k, tol=TOL, costs=Costs(pair=1.0))
+    plan = GridPlan.make(q, k, tol=TOL, costs=Costs(pair=1.0))
     out = attend(q, k, np.zeros_like(k), method=Grid(plan=plan))
     return np.asarray(out.log_normalizer)
 

@@ -12,7 +12,7 @@ from jaxtyping import Array
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
-from measureformer.attention import Grid, Plan, attend
+from measureformer.attention import Grid, GridPlan, attend
 from measureformer.attention.grid.grid import on_grid
 from measureformer.attention.grid.planner import plan_of_shape
 from measureformer.figures.figure import Figure, Series
@@ -46,7 +46,9 @@ def _exact(q: np.ndarray, k: np.ndarray, v: np.ndarray, log_weights: np.ndarray)
     return p @ v / total, (top + np.log(total))[:, 0]
 
 
-def _unrefused(plan: Plan, q: np.ndarray, k: np.ndarray, v: np.ndarray, log_weights: np.ndarray) -> tuple[Array, Array]:
+def _unrefused(
+    plan: GridPlan, q: np.ndarray, k: np.ndarray, v: np.ndarray, log_weights: np.ndarray
+) -> tuple[Array, Array]:
     """Values and log Z as `attend` computes them, also for queries outside their cells, which it refuses."""
     rows = bucket(len(k))
     padded = (

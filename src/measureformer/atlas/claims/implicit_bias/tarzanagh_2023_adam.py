@@ -10,7 +10,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.implicit_bias import Descent, Problem, descend_all, generate, misalignment
+from measureformer.implicit_bias import Descent, Problem, descend_all, misalignment, random_problems
 from measureformer.numerics.types import Key
 
 
@@ -42,7 +42,7 @@ def _largest_margin(problem: Problem) -> float:
 @once
 def _measured(key: Key, config: Config, method: Descent) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Steps; 1 − cos of W and the SVM; the margin per largest entry over the largest there is. Means over problems."""
-    problems = generate("orthonormal", key, count=config.problems)
+    problems = random_problems("orthonormal", key, count=config.problems)
     starts = list(0.01 * generator(key).normal(size=(config.problems, *problems[0].shape)))
     runs = descend_all(problems, method, config.steps, starts=starts)
     limits = [(problem.svm(), _largest_margin(problem)) for problem in problems]

@@ -12,7 +12,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.implicit_bias import Problem, descend_all, generate, misalignment
+from measureformer.implicit_bias import Problem, descend_all, misalignment, random_problems
 from measureformer.numerics.types import Key
 
 
@@ -33,7 +33,7 @@ def _choices(key: Key, config: Config, *, random: bool) -> tuple[list[tuple[Prob
     Those at which descent from a random start ends, and which are locally optimal; or random ones that are not.
     """
     first, second = jax.random.split(key)
-    problems = generate("random", first, count=config.problems)
+    problems = random_problems("random", first, count=config.problems)
     if random:
         rng = generator(second)
         ends = [(p, rng.integers(p.X.shape[1], size=p.X.shape[0])) for p in problems]

@@ -10,7 +10,7 @@ import numpy as np
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.implicit_bias import Descent, descend_all, generate, misalignment
+from measureformer.implicit_bias import Descent, descend_all, misalignment, random_problems
 from measureformer.implicit_bias.svm import Norm
 from measureformer.numerics.types import Key
 
@@ -25,7 +25,7 @@ class Config:
 def measure(key: Key, config: Config, variant: str) -> Outcome:
     first, second = jax.random.split(key)
     method = Descent("ngd", rank=config.rank if variant == "claim" else None)
-    runs = descend_all(generate("random", first, count=config.problems), method, config.steps, second)
+    runs = descend_all(random_problems("random", first, count=config.problems), method, config.steps, second)
     steps = max((run.steps for run in runs), key=len)
     # of W with both SVMs of the tokens selected at the end: (2, runs, records), runs that ended early held on
     norms: tuple[Norm, ...] = ("nuclear", "frobenius")

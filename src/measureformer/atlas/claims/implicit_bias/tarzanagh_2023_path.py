@@ -10,7 +10,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.implicit_bias import Problem, generate, misalignment
+from measureformer.implicit_bias import Problem, misalignment, random_problems
 from measureformer.numerics.types import Key
 
 
@@ -50,7 +50,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     rng = generator(key)
     scales = np.geomspace(4.0, config.largest, config.radii)
     away, residual = [], 0.0
-    for problem in generate("picture", key, count=config.problems):
+    for problem in random_problems("picture", key, count=config.problems):
         svm = problem.svm()
         limit = {"random-limit": _random_feasible, "second-best": _second_best}.get(variant, _svm)(rng, problem)
         ray = scales[:, None, None] * svm.W

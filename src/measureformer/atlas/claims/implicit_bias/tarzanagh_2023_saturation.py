@@ -11,7 +11,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.implicit_bias import Problem, descend_all, generate, sparsity
+from measureformer.implicit_bias import Problem, attention_sparsity, descend_all, random_problems
 from measureformer.implicit_bias.descent import Run
 from measureformer.numerics.types import Key
 
@@ -31,7 +31,7 @@ def _doubled(problem: Problem) -> Problem:
 
 def _runs(key: Key, config: Config, variant: str) -> list[Run]:
     first, second = jax.random.split(key)
-    problems = generate("random", first, count=config.problems)
+    problems = random_problems("random", first, count=config.problems)
     if variant == "doubled-tokens":
         problems = [_doubled(problem) for problem in problems]
     method = "gd" if variant == "plain-steps" else "ngd"
@@ -44,7 +44,7 @@ def _runs(key: Key, config: Config, variant: str) -> list[Run]:
 def measure(key: Key, config: Config, variant: str) -> Outcome:
     runs = _runs(key, config, variant)
     steps, T = runs[0].steps, runs[0].attention.shape[2]
-    over = [sparsity(run.attention) for run in runs]
+    over = [attention_sparsity(run.attention) for run in runs]
     # runs that cannot decide end at different steps: only their ends are compared
     first, last = (np.mean([each.participation[i].mean() for each in over]) for i in (0, -1))
     # s_a = 1/(1 + Σ e^{−lead}) for the leads of the selected token over the others

@@ -11,7 +11,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.implicit_bias import descend_all, generate, misalignment
+from measureformer.implicit_bias import descend_all, misalignment, random_problems
 from measureformer.implicit_bias.descent import Run
 from measureformer.numerics.types import Key
 
@@ -30,7 +30,7 @@ class Config:
 @once
 def _runs(key: Key, config: Config) -> list[Run]:
     first, second = jax.random.split(key)
-    return descend_all(generate("random", first, count=config.problems), "ngd", config.steps, second)
+    return descend_all(random_problems("random", first, count=config.problems), "ngd", config.steps, second)
 
 
 def _limit(run: Run, variant: str) -> np.ndarray:

@@ -11,7 +11,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.implicit_bias import decompose, descend_all, generate
+from measureformer.implicit_bias import decompose, descend_all, random_problems
 from measureformer.implicit_bias.decompose import Decomposition
 from measureformer.numerics.types import Key
 
@@ -33,7 +33,7 @@ def _parts(key: Key, config: Config, steps: int) -> dict[int, list[Decomposition
     first, second = jax.random.split(key)
     found = {}
     for d in list(PUBLISHED)[: config.dims]:
-        runs = descend_all(generate("several", first, count=config.problems, d=d), "ngd", steps, second)
+        runs = descend_all(random_problems("several", first, count=config.problems, d=d), "ngd", steps, second)
         found[d] = [decompose(run) for run in runs]
     return found
 

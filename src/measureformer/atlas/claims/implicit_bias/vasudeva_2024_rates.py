@@ -10,7 +10,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.implicit_bias import Descent, descend_all, generate, misalignment
+from measureformer.implicit_bias import Descent, descend_all, misalignment, random_problems
 from measureformer.numerics.types import Key
 
 
@@ -32,7 +32,7 @@ METHODS = {
 @once
 def _away(key: Key, config: Config, method: Descent) -> tuple[np.ndarray, np.ndarray]:
     """Steps, up to the end of the first run that ends, and 1 − cos of W and W_mm at them, the worst problem."""
-    problems = generate("orthonormal", key, count=config.problems)
+    problems = random_problems("orthonormal", key, count=config.problems)
     starts = list(config.start * generator(key).normal(size=(config.problems, *problems[0].shape)))
     runs = descend_all(problems, method, config.steps, starts=starts)
     shortest = min((run.steps for run in runs), key=lambda steps: steps[-1])

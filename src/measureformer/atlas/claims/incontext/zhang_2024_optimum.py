@@ -12,7 +12,15 @@ from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.incontext import Training
-from measureformer.incontext.linear import LinearLoss, LinearModel, LinearTrained, Optimum, compared, optimum, train
+from measureformer.incontext.linear import (
+    LinearLoss,
+    LinearModel,
+    LinearTrained,
+    Optimum,
+    compared,
+    optimum,
+    train_linear,
+)
 from measureformer.numerics.types import Key
 
 
@@ -36,7 +44,9 @@ def _trained(key: Key, config: Config, *, shuffled: bool) -> LinearTrained:
     first, second = jax.random.split(key)
     start = LinearModel.random(first, config.dim)
     training = Training(steps=config.steps, batch=config.batch, rate=0.02, clip=None, warmup=0.0)
-    return train(start, _covariance(config), second, examples=config.examples, training=training, shuffled=shuffled)
+    return train_linear(
+        start, _covariance(config), second, examples=config.examples, training=training, shuffled=shuffled
+    )
 
 
 def _best(config: Config, variant: str) -> Optimum:

@@ -19,7 +19,7 @@ from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention, Residual
-from measureformer.mean_field import mean_field
+from measureformer.mean_field import mean_field_rate
 from measureformer.mean_field.convergence import MeanField
 from measureformer.measures import Discrete, Gaussian
 from measureformer.numerics.types import Key
@@ -45,12 +45,12 @@ def _study(key: Key, config: Config, variant: str) -> MeanField:
     sizes = tuple(config.smallest * config.factor**i for i in range(config.sizes))
     if variant == "distance":
         few = max(4, config.repetitions // 32)
-        return mean_field(_halves_apart, law, key, sizes=sizes, repetitions=few, exact=0.0)
+        return mean_field_rate(_halves_apart, law, key, sizes=sizes, repetitions=few, exact=0.0)
     rng, d = generator(key), config.dim
     A, V, x = rng.normal(size=(d, d)), rng.normal(size=(d, d)), rng.normal(size=d)
     G = Attention.head(0.3 * A / np.linalg.norm(A, 2), np.eye(d), V / np.linalg.norm(V, 2))
     net = reduce(matmul, [Residual(G, config.time / config.layers)] * config.layers)
-    return mean_field(lambda mu: net(mu, x), law, key, sizes=sizes, repetitions=config.repetitions)
+    return mean_field_rate(lambda mu: net(mu, x), law, key, sizes=sizes, repetitions=config.repetitions)
 
 
 def _halves_apart(mu: Discrete) -> Array:

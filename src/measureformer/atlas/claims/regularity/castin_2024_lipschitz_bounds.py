@@ -14,7 +14,13 @@ from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.measures import Discrete
 from measureformer.numerics.types import Key
-from measureformer.regularity import castin24_ball, castin24_tokens, local_lipschitz, tokens, two_clusters
+from measureformer.regularity import (
+    lipschitz_ball_castin24,
+    lipschitz_tokens,
+    lipschitz_tokens_castin24,
+    local_lipschitz,
+    two_clusters,
+)
 
 
 @dataclass(frozen=True)
@@ -41,10 +47,10 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     measured = _constants(key, config)
     # without logits s = 0, and the bound is ‖V‖
     logits = 0.0 if variant == "without-logits" else 1.0
-    ball = [constant / castin24_ball(v, logits * s, 1.0) for v, s, _, constant in measured]
+    ball = [constant / lipschitz_ball_castin24(v, logits * s, 1.0) for v, s, _, constant in measured]
     cloud, printed = (
         [constant / bound if (bound := for_tokens(v, s, 1.0, n)) > 0 else math.inf for v, s, n, constant in measured]
-        for for_tokens in (tokens, castin24_tokens)
+        for for_tokens in (lipschitz_tokens, lipschitz_tokens_castin24)
     )
     largest, high = max(printed if variant == "as-printed" else cloud), 1 + 1e-9
     checks = (

@@ -15,7 +15,7 @@ from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention, Causal
 from measureformer.measures import SpaceTime
 from measureformer.numerics.types import Key
-from measureformer.regularity import masked_ball
+from measureformer.regularity import lipschitz_masked
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _random_share(key: Key, config: Config, *, past: bool) -> float:
         G, X = Causal(Attention.head([[rng.choice([-s, s])]], [[1.0]], [[1.0]])), rng.uniform(-1, 1, size=(16, 1))
         Y = np.clip(X + 10 ** rng.uniform(-4, 0) * rng.normal(size=X.shape), -1, 1)
         moved = np.linalg.norm(np.asarray(G.tokens(X)) - np.asarray(G.tokens(Y))) / np.linalg.norm(X - Y)
-        shares.append(moved / (masked_ball(1.0, s, 1.0) if past else s))
+        shares.append(moved / (lipschitz_masked(1.0, s, 1.0) if past else s))
     return max(shares)
 
 
@@ -64,7 +64,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     by_swap = plain if variant == "time-moves" else conditional
     over_bound = _random_share(key, config, past=variant != "own-token-alone")
     low, high = 0.99 * config.apart / 2, 1.01 * config.apart / 2
-    bound = masked_ball(1.0, 0.0, config.far)
+    bound = lipschitz_masked(1.0, 0.0, config.far)
     checks = (
         Check("stretch in plain W_2, over n", plain / config.largest, low, high, rejected_by="without-mask"),
         Check("stretch of conditional W_2 by the swap", by_swap, high=bound, rejected_by="time-moves"),

@@ -15,7 +15,7 @@ from measureformer.figures.figure import Figure, Series
 from measureformer.maps import LayerNorm
 from measureformer.measures import Discrete
 from measureformer.numerics.types import Key
-from measureformer.regularity import ball, local_lipschitz
+from measureformer.regularity import lipschitz_ball, local_lipschitz
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def _constants(key: Key, config: Config, variant: str) -> tuple[list[float], flo
     seen = clouds if variant == "without-layernorm" else map(norm_layer.push, clouds)
     # without logits the bound is ‖V‖
     a_norm = 0.0 if variant == "without-logits" else norm(A)
-    return [local_lipschitz(head(A, V), mu).lower for mu in seen], ball(norm(V), a_norm, math.sqrt(DIM))
+    return [local_lipschitz(head(A, V), mu).lower for mu in seen], lipschitz_ball(norm(V), a_norm, math.sqrt(DIM))
 
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:

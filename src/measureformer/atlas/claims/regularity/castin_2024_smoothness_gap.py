@@ -14,7 +14,7 @@ from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.measures import Discrete
 from measureformer.numerics.types import Key
-from measureformer.regularity import ball, castin24_ball, local_lipschitz, tokens
+from measureformer.regularity import lipschitz_ball, lipschitz_ball_castin24, lipschitz_tokens, local_lipschitz
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ def _random(key: Key, config: Config) -> tuple[list[int], list[float]]:
 def measure(key: Key, config: Config, variant: str) -> Outcome:
     radius = math.sqrt(config.growth / 2) / (2 if variant == "half-the-radius" else 1)
     n = np.geomspace(2, config.largest, config.sizes)
-    for_n = [tokens(1.0, 1.0, radius, round(size)) for size in n]
-    for_all, printed = ball(1.0, 1.0, radius), castin24_ball(1.0, 1.0, radius)
+    for_n = [lipschitz_tokens(1.0, 1.0, radius, round(size)) for size in n]
+    for_all, printed = lipschitz_ball(1.0, 1.0, radius), lipschitz_ball_castin24(1.0, 1.0, radius)
     # two clusters of equal size are those of two tokens, whatever n
     sizes = np.full_like(n, 2) if variant == "equal-clusters" else n
     lower, upper = np.array([cluster_constant(size, config.growth) for size in sizes]).T

@@ -12,7 +12,7 @@ from measureformer.atlas.helpers.regularity_heads import attention, cluster_cons
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.numerics.types import Key
-from measureformer.regularity import ball
+from measureformer.regularity import lipschitz_ball
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     # the factor 1 + G(1−p) bends the curve near n = e^G: the slope is taken two decades below
     rising = slope(np.geomspace(10, math.exp(slope_growth) / 100, config.sizes), slope_growth)
     falling = slope(np.geomspace(10 * top, 1000 * top, config.sizes), growth)
-    bound = ball(1.0, 1.0, math.sqrt(growth / 2))
+    bound = lipschitz_ball(1.0, 1.0, math.sqrt(growth / 2))
     best = constants(top * np.array([2.0, 2.6, 3.2]), growth).max()
     checks = (
         Check("constant over √(n−1) p (1 + G(1−p)), least", ratios.min(), low=1 - 1e-9, rejected_by="attracting-head"),

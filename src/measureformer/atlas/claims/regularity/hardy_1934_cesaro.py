@@ -14,7 +14,7 @@ from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention, Causal
 from measureformer.measures import SpaceTime
 from measureformer.numerics.types import Key
-from measureformer.regularity import local_lipschitz, masked_ball
+from measureformer.regularity import lipschitz_masked, local_lipschitz
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     # from half of the largest n on: sizes that share one compiled program
     sizes = [int(n) for n in np.linspace(config.largest // 2 + 1, config.largest, 6)]
     constants = [NORMS[variant](n) for n in sizes]
-    bound = masked_ball(1.0, 0.0, 1.0)
+    bound = lipschitz_masked(1.0, 0.0, 1.0)
     checks = (
         Check("largest constant", max(constants), high=bound - 1e-9, rejected_by="norm-in-l1"),
         Check("constant of the largest n", constants[-1], low=1.49, rejected_by="divided-by-n"),

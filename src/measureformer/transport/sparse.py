@@ -1,4 +1,4 @@
-"""`Plan`: a coupling with few atoms, and its cost as a differentiable function of points and weights.
+"""`SparseCoupling`: a coupling with few atoms, and its cost as a differentiable function of points and weights.
 
 A basic coupling of n and m atoms has at most n + m − 1 atoms itself, so a plan is a list and never an (n, m) matrix.
 
@@ -25,7 +25,7 @@ class Atoms(NamedTuple):
     b: Any
 
 
-class Plan(NamedTuple):
+class SparseCoupling(NamedTuple):
     """`mass[e]` moves from atom i[e] to atom j[e]; f, g are optimal potentials for the cost (|x−y|/scale)^p."""
 
     i: Any
@@ -58,7 +58,7 @@ def lengths(moves: Any) -> Any:
     return unit * xp.where(apart, xp.sqrt(xp.where(apart, squares, xp.ones_like(squares))), xp.zeros_like(squares))
 
 
-def plan_cost(atoms: Atoms, plan: Plan, p: float) -> Cost:
+def coupling_cost(atoms: Atoms, plan: SparseCoupling, p: float) -> Cost:
     """The cost of an optimal plan. Its derivatives are those of the optimal cost, wherever that has any."""
     xp = namespace(atoms, plan)
     moved = lengths(atoms.x[plan.i] - atoms.y[plan.j])
