@@ -29,7 +29,6 @@ from measureformer.incontext import (
     Architecture,
     InContextModel,
     LanguageModel,
-    Training,
     error_curve,
     tasks,
     train_learner,
@@ -115,7 +114,7 @@ def ours() -> Any:
 
 def steps(model: Any, objective: Any, batch: int, count: int) -> Any:
     """So many steps of a training, going on from the last ones."""
-    settings = Training(steps=10**9, batch=batch, rate=RATE, warmup=0.0)
+    settings = Optimization(steps=10**9, batch=batch, rate=RATE, warmup=0.0)
     program = loop.prepared(objective, settings, jax.random.key(1), model)
     state = [everywhere(loop._started(model, settings), program.mesh)]
 
@@ -138,8 +137,8 @@ def reached(preset: str, seconds: float, least: float, minutes: float) -> list[N
     """The error after all steps of a preset, at k = 10 and against 1 − k/d for k < d. Goes on where it was."""
     task, model = tasks.linear(DIM), InContextModel.random(jax.random.key(0), DIM, SIZES, points=POINTS)
     count, batch, rate = PRESETS[preset]
-    training, folder = Training(steps=count, batch=batch, rate=rate), RUNS / f"linear-{preset}"
-    go = lambda: train_learner(task, model, jax.random.key(1), points=POINTS, training=training, save=folder)  # noqa: E731
+    optimization, folder = Optimization(steps=count, batch=batch, rate=rate), RUNS / f"linear-{preset}"
+    go = lambda: train_learner(task, model, jax.random.key(1), points=POINTS, optimization=optimization, save=folder)  # noqa: E731
     found, spent = timed(folder, go, seconds, count)
     curve = error_curve(found.model, task, jax.random.key(2), prompts=20_000)
     away = float(np.abs(curve.error[:DIM] - (1 - np.arange(DIM) / DIM)).max())

@@ -23,10 +23,11 @@ from compare import CONSOLE, RESULTS, machine
 from optimizers_figure import drawn
 
 from measureformer import text
-from measureformer.incontext import Architecture, Training, compare_optimizers, tasks
+from measureformer.incontext import Architecture, compare_optimizers, tasks
 from measureformer.incontext.language import Corpus
 from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS, Comparison
 from measureformer.storage.files import write_atomically
+from measureformer.training.optimization import Optimization
 
 FAST = "--fast" in sys.argv
 END = "-fast" if FAST else ""
@@ -62,7 +63,7 @@ def problem(name: str) -> Any:
 
 def studied(name: str, variant: str, optimizer: str) -> dict[str, Any]:
     """One optimiser, all rates and seeds: a factor of 4 apart first, then half and twice the best one."""
-    task, training = problem(name), Training(steps=steps(name), batch=BATCH[name])
+    task, optimization = problem(name), Optimization(steps=steps(name), batch=BATCH[name])
     sizes = Architecture(width=WIDTH, layers=LAYERS, heads=HEADS, **VARIANTS[variant])
 
     def compared(rates: Any) -> Comparison:
@@ -70,7 +71,7 @@ def studied(name: str, variant: str, optimizer: str) -> dict[str, Any]:
             task,
             jax.random.key(0),
             architecture=sizes,
-            training=training,
+            optimization=optimization,
             rates=rates,
             seeds=SEEDS,
             names=[optimizer],
@@ -82,7 +83,7 @@ def studied(name: str, variant: str, optimizer: str) -> dict[str, Any]:
             found = found.joined(compared(beyond(found, optimizer)))
     rate = found.rates[optimizer][found.best(optimizer)]
     found = found.joined(compared([2 * rate, rate / 2]))
-    best, every = found.best(optimizer), max(training.steps // SHOWN, 1)
+    best, every = found.best(optimizer), max(optimization.steps // SHOWN, 1)
     losses, norms = found.losses[optimizer][best], found.gradients[optimizer][best]
     # where all blew up, there is nothing to draw
     lasted = np.isfinite(losses).all(axis=1) if np.isfinite(losses).all(axis=1).any() else slice(None)

@@ -93,8 +93,10 @@ def trained(name: str, seed: int) -> Any:
     out: list[tuple[int, float]] = []
     for size in (4, 8, 16):
         net = Architecture(layers=2, dim=size, width=2 * size)
-        steps = mf.flows.Training(steps=1500, rate=0.005)
-        found = train_functional(target, domain, jax.random.key(seed), architecture=net, training=steps, search=SMALL)
+        steps = mf.Optimization(steps=1500, rate=0.005)
+        found = train_functional(
+            target, domain, jax.random.key(seed), architecture=net, optimization=steps, search=SMALL
+        )
         out.append((found.parameters, found.held_out / found.scale))
     return out
 

@@ -28,7 +28,7 @@ def main() -> None:
         jax.random.key(0),
         architecture=mf.incontext.Architecture(width=96, layers=5, heads=4),
         context=128,
-        training=mf.incontext.Training(steps=1500, batch=12, rate=2e-3),
+        optimization=mf.Optimization(steps=1500, batch=12, rate=2e-3),
         save=save,
     )
     print(f"held-out perplexity {found.perplexity:.3f}; of a trigram model {found.trigram:.3f}")

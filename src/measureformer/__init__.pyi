@@ -76,6 +76,7 @@ from .structure import is_support_preserving as is_support_preserving
 from .structure import is_transformer as is_transformer
 from .structure import recover as recover
 from .structure import regular_derivative as regular_derivative
+from .training import Optimization as Optimization
 from .training import use_cores as use_cores
 from .transport import conditional_wasserstein as conditional_wasserstein
 from .transport import coupling as coupling

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measureformer.attention.hardmax import hardmax
 
 import measureformer as mf
 from compilations import count_compilations
+from measureformer.attention.hardmax import hardmax
 from measureformer.attention.linear import masked_linear
 from measureformer.errors import (
     DimensionMismatchError,

@@ -18,14 +18,23 @@ from hypothesis import strategies as st
 import measureformer as mf
 from compilations import count_compilations
 from measureformer import errors
-from measureformer.flows import Training, fit
+from measureformer.flows import Depth, fit
 from measureformer.flows import training as _training
 from measureformer.flows.training import Problem, Stack
 from measureformer.training import loop
+from measureformer.training.optimization import Optimization
 
 DIM = 2
 KEY = jax.random.key(0)
-SHORT = Training(steps=5, solver="euler", depth=1)
+
+
+def plain(steps: int = 1000, method: Any = "adam", rate: float = 0.03, tol: float = 1e-8) -> Optimization:
+    """Neither warm-up nor clipping; the rate of Adam falls to 0, that of descent stays."""
+    final = 0.0 if method == "adam" else 1.0
+    return Optimization(steps, rate, method, clip=None, warmup=0.0, final=final, tol=tol)
+
+
+SHORT, ONE = plain(5), Depth(1, "euler")
 
 
 def data(seed: int = 0, contexts: int = 3) -> tuple[list[mf.Discrete], list[np.ndarray], list[np.ndarray]]:
@@ -44,12 +53,12 @@ def stack(seed: int = 0, heads: int = 2, pieces: int = 2) -> Stack:
 
 
 @eqx.filter_jit
-def loss_of(parameters: Stack, problem: Problem, training: Training) -> Any:
-    return _training.loss(parameters, problem, training)
+def loss_of(parameters: Stack, problem: Problem, depth: Depth) -> Any:
+    return _training.loss(parameters, problem, depth)
 
 
-def loss(contexts: Any, points: Any, targets: Any, training: Training, seed: int = 0) -> float:
-    return float(loss_of(stack(seed), fit._problem(contexts, points, targets), training))
+def loss(contexts: Any, points: Any, targets: Any, depth: Depth, seed: int = 0) -> float:
+    return float(loss_of(stack(seed), fit._problem(contexts, points, targets), depth))
 
 
 def floats(tree: Any) -> list[np.ndarray]:
@@ -64,15 +73,17 @@ def same_bits(one: mf.flows.fit.FlowFit, other: mf.flows.fit.FlowFit) -> bool:
 # --- oracles ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["adam", "descent"])
+@pytest.mark.parametrize("method", ["adam", "sgd"])
 def test_one_layer_on_dirac_contexts_is_linear_regression(method: Any) -> None:
     # attention on δ_c is ΣWV c: one Euler step is x + Mc, and the best M is that of least squares, with a loss > 0
     rng = np.random.default_rng(0)
     c, x, y = rng.normal(size=(3, 7, DIM))
     M, residuals, *_ = np.linalg.lstsq(c, y - x, rcond=None)
     best = residuals.sum() / len(c)
-    training = Training(steps=1500, method=method, rate=0.05, solver="euler", depth=1)
-    found = mf.flows.fit_flow([mf.Discrete.dirac(a) for a in c], x, y, heads=2, pieces=1, key=KEY, training=training)
+    optimization = plain(1500, method, rate=0.05)
+    found = mf.flows.fit_flow(
+        [mf.Discrete.dirac(a) for a in c], x, y, heads=2, depth=ONE, key=KEY, optimization=optimization
+    )
     layer = found.velocity[0]
     np.testing.assert_allclose(np.einsum("hoe,hed->od", layer.W, layer.V), M.T, atol=1e-4)
     # not undercut, and reached
@@ -85,8 +96,8 @@ def test_one_layer_on_dirac_contexts_is_linear_regression(method: Any) -> None:
 def test_the_loss_is_that_of_the_map_that_flow_gives(solver: Any) -> None:
     # kills: a training whose network is not the flow, layers in another order, padded queries that count
     contexts, points, targets = data()
-    training = Training(steps=3, solver=solver, depth=3, method="descent", rate=0.1)
-    found = mf.flows.fit_flow(contexts, points, targets, heads=2, pieces=2, key=KEY, training=training)
+    optimization, depth = plain(3, "sgd", rate=0.1), Depth(2, solver, 3)
+    found = mf.flows.fit_flow(contexts, points, targets, heads=2, depth=depth, key=KEY, optimization=optimization)
     assert found.losses[-1] < found.losses[0]
 
     def mean(T: Any) -> float:
@@ -99,15 +110,15 @@ def test_the_loss_is_that_of_the_map_that_flow_gives(solver: Any) -> None:
         assert mean(again) == pytest.approx(found.loss, rel=1e-12)
 
 
-@pytest.mark.parametrize("training", [SHORT, Training(depth=2)], ids=["euler", "rk4"])
-def test_gradients_agree_with_finite_differences(training: Training) -> None:
+@pytest.mark.parametrize("depth", [Depth(2, "euler"), Depth(2, steps=2)], ids=["euler", "rk4"])
+def test_gradients_agree_with_finite_differences(depth: Depth) -> None:
     parameters, problem = stack(), fit._problem(*data())
-    slope = eqx.filter_jit(jax.grad(_training.loss))(parameters, problem, training)
+    slope = eqx.filter_jit(jax.grad(_training.loss))(parameters, problem, depth)
     rng, h = np.random.default_rng(1), 1e-5
     for name in Stack._fields:
         direction = rng.normal(size=getattr(parameters, name).shape)
         ends = [
-            float(loss_of(parameters._replace(**{name: getattr(parameters, name) + s * direction}), problem, training))
+            float(loss_of(parameters._replace(**{name: getattr(parameters, name) + s * direction}), problem, depth))
             for s in (h, -h)
         ]
         assert np.vdot(direction, getattr(slope, name)) == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-7)
@@ -117,10 +128,12 @@ def test_a_head_that_is_switched_off_stays_so() -> None:
     # claims train networks of fewer heads in the arrays of those with more
     start = _training.resting(KEY, DIM, 2, 1)
     start.V[:, 1] = 0
-    problem, training = fit._problem(*data()), Training(solver="euler", depth=1)
-    state = loop.started(jax.tree.map(jax.numpy.asarray, start), training)
+    problem, optimization = fit._problem(*data()), plain()
+    state = loop.started(jax.tree.map(jax.numpy.asarray, start), optimization)
     for _ in range(3):
-        state, _ = eqx.filter_jit(loop.updated)(state, _training.FlowLoss(problem, training), training, KEY)
+        state, _ = eqx.filter_jit(loop.updated)(
+            state, _training.FlowLoss(problem, Depth(2, "euler")), optimization, KEY
+        )
     assert not np.asarray(state.weights.V[:, 1]).any()
     assert not np.asarray(state.weights.W[:, 1]).any()
     assert np.asarray(state.weights.W[:, 0]).any()
@@ -176,7 +189,7 @@ def test_one_context_and_one_point_with_two_targets_have_a_floor() -> None:
     mu, x = data()[0][2], np.array([0.3, -0.2])
     y = np.array([[0.5, 0.1], [-0.3, 0.4]])
     floor = ((y[0] - y[1]) ** 2).sum() / 4
-    found = mf.flows.fit_flow([mu, mu], [x, x], y, heads=2, pieces=2, key=KEY, training=Training(steps=300))
+    found = mf.flows.fit_flow([mu, mu], [x, x], y, heads=2, depth=2, key=KEY, optimization=plain(300))
     assert floor * (1 - 1e-12) <= found.loss < floor * (1 + 1e-6)
     assert found.losses.min() >= floor * (1 - 1e-12)
     np.testing.assert_allclose(found.map(mu, x), y.mean(axis=0), atol=1e-3)
@@ -186,25 +199,27 @@ def test_single_precision_stays_single() -> None:
     contexts, points, targets = data()
     narrow = [mf.Discrete.weighted(*(np.asarray(a, np.float32) for a in (mu.points, mu.weights))) for mu in contexts]
     queries = [[np.asarray(a, np.float32) for a in group] for group in (points, targets)]
-    found = mf.flows.fit_flow(narrow, *queries, heads=1, pieces=1, key=KEY, training=SHORT)
+    found = mf.flows.fit_flow(narrow, *queries, heads=1, depth=ONE, key=KEY, optimization=SHORT)
     assert {leaf.dtype for leaf in floats((found.velocity, found.losses)) if leaf.ndim} == {np.dtype(np.float32)}
 
 
 def test_other_data_of_the_same_sizes_compile_nothing() -> None:
     other = jax.random.key(1)
-    mf.flows.fit_flow(*data(), heads=1, pieces=1, key=KEY, training=SHORT)
-    assert not count_compilations(lambda: mf.flows.fit_flow(*data(1), heads=1, pieces=1, key=other, training=SHORT))
+    mf.flows.fit_flow(*data(), heads=1, depth=ONE, key=KEY, optimization=SHORT)
+    assert not count_compilations(
+        lambda: mf.flows.fit_flow(*data(1), heads=1, depth=ONE, key=other, optimization=SHORT)
+    )
 
 
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["adam", "descent"])
+@pytest.mark.parametrize("method", ["adam", "sgd"])
 def test_an_interrupted_training_ends_with_the_same_bits(
     method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training = Training(steps=30, method=method, solver="euler", depth=1, tol=1e-30)
-    options: dict[str, Any] = {"heads": 2, "pieces": 2, "key": KEY, "training": training}
+    optimization = plain(30, method, tol=1e-30)
+    options: dict[str, Any] = {"heads": 2, "depth": Depth(2, "euler"), "key": KEY, "optimization": optimization}
     whole = mf.flows.fit_flow(*data(), **options)
     assert len(whole.losses) == 31
 
@@ -230,8 +245,8 @@ def test_an_interrupted_training_ends_with_the_same_bits(
 
 def test_more_steps_go_on_from_a_finished_training(tmp_path: Path) -> None:
     def run(steps: int, save: Any) -> mf.flows.fit.FlowFit:
-        training = Training(steps=steps, method="descent", solver="euler", depth=1, tol=1e-30)
-        return mf.flows.fit_flow(*data(), heads=2, pieces=1, key=KEY, training=training, save=save)
+        optimization = plain(steps, "sgd", tol=1e-30)
+        return mf.flows.fit_flow(*data(), heads=2, depth=ONE, key=KEY, optimization=optimization, save=save)
 
     run(9, tmp_path)
     assert same_bits(run(23, tmp_path), run(23, None))
@@ -244,9 +259,10 @@ from measureformer.training import loop
 rng = np.random.default_rng(0)
 mu = [mf.Discrete.uniform(rng.normal(size=(3, 2))) for _ in range(3)]
 x, y = rng.normal(size=(2, 3, 2))
-training = mf.flows.Training(steps=40, solver="euler")
+optimization, depth = mf.Optimization(steps=40), mf.flows.Depth(1, "euler")
 def trained(save):
-    return mf.flows.fit_flow(mu, x, y, heads=1, pieces=1, key=jax.random.key(0), training=training, save=save).losses
+    key = jax.random.key(0)
+    return mf.flows.fit_flow(mu, x, y, heads=1, depth=depth, key=key, optimization=optimization, save=save).losses
 if sys.argv[1] == "die":
     chunk, calls = loop._chunk, []
     def dying(*arguments):
@@ -291,7 +307,7 @@ BAD: dict[str, tuple[tuple[Any, Any, Any], type[Exception], str]] = {
 def test_bad_data_are_refused(case: str) -> None:
     given_data, kind, words = BAD[case]
     with pytest.raises(kind, match=words):
-        mf.flows.fit_flow(*given_data, heads=1, pieces=1, key=KEY)
+        mf.flows.fit_flow(*given_data, heads=1, depth=1, key=KEY)
 
 
 @pytest.mark.parametrize(
@@ -310,26 +326,30 @@ def test_bad_data_are_refused(case: str) -> None:
 )
 def test_bad_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(errors.OptionError):
-        Training(**options)
+        Optimization(**options)
 
 
 def test_a_key_and_whole_numbers_are_needed() -> None:
     with pytest.raises(errors.DtypeError, match=r"jax\.random\.key"):
-        mf.flows.fit_flow([MU], [X], [X], heads=1, pieces=1, key=0)
-    for sizes in ({"heads": 0, "pieces": 1}, {"heads": 1, "pieces": 0}):
+        mf.flows.fit_flow([MU], [X], [X], heads=1, depth=1, key=0)
+    for sizes in ({"heads": 0, "depth": 1}, {"heads": 1, "depth": 0}):
         with pytest.raises(errors.OptionError):
             mf.flows.fit_flow([MU], [X], [X], key=KEY, **sizes)
 
 
 def test_a_trace_is_refused() -> None:
     with pytest.raises(errors.TracedError):
-        jax.jit(lambda y: mf.flows.fit_flow([MU], [X], [y], heads=1, pieces=1, key=KEY).loss)(np.zeros(2))
+        jax.jit(lambda y: mf.flows.fit_flow([MU], [X], [y], heads=1, depth=1, key=KEY).loss)(np.zeros(2))
 
 
 def test_a_folder_of_another_problem_is_refused(tmp_path: Path) -> None:
-    def run(contexts: Any = (MU,), heads: int = 1, key: Any = KEY, training: Training = SHORT) -> Any:
+    def run(
+        contexts: Any = (MU,), heads: int = 1, key: Any = KEY, optimization: Optimization = SHORT, depth: Any = ONE
+    ) -> Any:
         one = [[0.1, 0.3]]
-        return mf.flows.fit_flow(contexts, [X], one, heads=heads, pieces=1, key=key, training=training, save=tmp_path)
+        return mf.flows.fit_flow(
+            contexts, [X], one, heads=heads, depth=depth, key=key, optimization=optimization, save=tmp_path
+        )
 
     run()
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -338,7 +358,7 @@ def test_a_folder_of_another_problem_is_refused(tmp_path: Path) -> None:
         {"contexts": [other]},
         {"heads": 2},
         {"key": jax.random.key(1)},
-        {"training": Training(steps=5, solver="euler", depth=2)},
+        {"depth": Depth(1, "euler", 2)},
     ):
         with pytest.raises(errors.SavedRunError, match="another training"):
             run(**change)
@@ -355,9 +375,11 @@ def test_a_folder_of_another_problem_is_refused(tmp_path: Path) -> None:
 
 def test_a_loss_that_overflows_is_named_with_the_last_good_layers() -> None:
     contexts, points, targets = data()
-    training = Training(steps=200, method="descent", rate=1e6, solver="euler", depth=4)
+    optimization = plain(200, "sgd", rate=1e6)
     with pytest.raises(errors.TrainingError, match="not finite after") as caught:
-        mf.flows.fit_flow(contexts, points, targets, heads=1, pieces=2, key=KEY, training=training)
+        mf.flows.fit_flow(
+            contexts, points, targets, heads=1, depth=Depth(2, "euler", 4), key=KEY, optimization=optimization
+        )
     last = caught.value.last
     assert len(last) == 2
     assert all(np.isfinite(leaf).all() for leaf in floats(last))
@@ -367,5 +389,5 @@ def test_a_loss_that_overflows_is_named_with_the_last_good_layers() -> None:
 
 
 def test_nothing_is_trained_where_the_targets_are_met() -> None:
-    found = mf.flows.fit_flow([MU], [X], [X], heads=1, pieces=1, key=KEY, training=SHORT)
+    found = mf.flows.fit_flow([MU], [X], [X], heads=1, depth=ONE, key=KEY, optimization=SHORT)
     assert (found.stopped, found.converged, found.losses.tolist()) == ("loss", True, [0.0])

@@ -1,4 +1,4 @@
-"""Training: each method against its own formula, batches against single runs, where it stops, where it goes."""
+"""Optimization: each method against its own formula, batches against single runs, where it stops, where it goes."""
 
 from __future__ import annotations
 

@@ -10,21 +10,22 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import Architecture, InContextModel, LanguageModel, Training, head_matrices, tasks
+from measureformer.incontext import Architecture, InContextModel, LanguageModel, head_matrices, tasks
 from measureformer.incontext.language import Corpus
 from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS, Comparison, compare_optimizers, group_norms
 from measureformer.incontext.train import InContextLoss
+from measureformer.training.optimization import Optimization
 
 KEY = jax.random.key(0)
 SMALL = Architecture(width=8, layers=1, heads=2)
-FEW = Training(steps=3, batch=4, constant=True)
+FEW = Optimization(steps=3, batch=4, warmup=0.0, final=1.0)
 
 
 def test_a_sweep_is_plain_descent_at_every_rate_and_seed() -> None:
     # kills: rates and seeds mixed up, a gradient of other weights than the loss, a model that is not the best one
     task, rates = tasks.linear(1), np.array([0.3, 0.05])
     found = compare_optimizers(
-        task, KEY, architecture=SMALL, training=FEW, rates=rates, seeds=2, names=["normalised", "SGD"]
+        task, KEY, architecture=SMALL, optimization=FEW, rates=rates, seeds=2, names=["normalised", "SGD"]
     )
     assert list(found.losses) == ["normalised", "SGD"]
     keys = jax.random.split(KEY, 4).reshape(2, 2)
@@ -62,7 +63,7 @@ def test_groups_are_all_weights() -> None:
 def test_text_is_studied_too() -> None:
     corpus = Corpus(np.arange(60) % 5, 5, context=6)
     bare = Architecture(width=8, layers=1, heads=2, norm="none", branch=0.5)
-    found = compare_optimizers(corpus, KEY, architecture=bare, training=FEW, rates=[0.1], seeds=1, names=["sign"])
+    found = compare_optimizers(corpus, KEY, architecture=bare, optimization=FEW, rates=[0.1], seeds=1, names=["sign"])
     assert found.losses["sign"].shape == (1, 1, 3)
     # before training all five tokens are about equally probable
     assert found.losses["sign"][0, 0, 0] == pytest.approx(np.log(5), rel=0.1)
@@ -81,7 +82,7 @@ def test_the_best_rate_is_that_of_the_median_and_what_blew_up_never_is() -> None
 def test_heads_before_training_are_those_the_best_seed_began_with() -> None:
     # kills: heads of another seed, or of the trained model
     found = compare_optimizers(
-        tasks.linear(1), KEY, architecture=SMALL, training=FEW, rates=[0.1], seeds=2, names=["sign"]
+        tasks.linear(1), KEY, architecture=SMALL, optimization=FEW, rates=[0.1], seeds=2, names=["sign"]
     )
     seed = int(found.final("sign")[0].argmin())
     began = InContextModel.random(jax.random.split(KEY, 4).reshape(2, 2)[0, seed], 1, SMALL, points=3)
@@ -96,7 +97,7 @@ def test_rates_tried_later_join_those_tried_before() -> None:
 
     def compared(rates: list[float]) -> Comparison:
         return compare_optimizers(
-            tasks.linear(1), KEY, architecture=SMALL, training=FEW, rates=rates, seeds=2, names=names
+            tasks.linear(1), KEY, architecture=SMALL, optimization=FEW, rates=rates, seeds=2, names=names
         )
 
     one, other, all_at_once = compared([0.5, 0.125]), compared([0.25, 1e9]), compared([1e9, 0.5, 0.25, 0.125])
@@ -112,7 +113,7 @@ def test_rates_tried_later_join_those_tried_before() -> None:
                 mine, theirs = getattr(both, kept)[name], getattr(all_at_once, kept)[name]
                 np.testing.assert_allclose(mine.symmetric, theirs.symmetric, rtol=1e-3)
     with pytest.raises(errors.DimensionMismatchError, match="only the rates"):
-        one.joined(compare_optimizers(tasks.linear(1), KEY, architecture=SMALL, training=FEW, rates=[0.1], seeds=1))
+        one.joined(compare_optimizers(tasks.linear(1), KEY, architecture=SMALL, optimization=FEW, rates=[0.1], seeds=1))
 
 
 def test_bad_settings_are_refused() -> None:

@@ -11,7 +11,6 @@ from measureformer import errors
 from measureformer.incontext import (
     Architecture,
     LanguageModel,
-    Training,
     retrieval,
     train_reader,
 )
@@ -56,7 +55,7 @@ def test_the_table_of_a_model_is_how_often_it_is_right(model: LanguageModel) -> 
 
 def test_training_teaches_a_reader_its_world() -> None:
     start = LanguageModel.random(KEY, SMALL, vocabulary=6, context=12)
-    reader = train_reader(WORLD, start, KEY, training=Training(steps=150, batch=16, rate=1e-2))
+    reader = train_reader(WORLD, start, KEY, optimization=Optimization(steps=150, batch=16, rate=1e-2))
     documents = np.asarray(WORLD.documents(jax.random.key(1), 200, 13))
     # no better than the frequencies of symbols would be a reader that looks at nothing
     share = np.bincount(documents.ravel(), minlength=6) / documents.size
@@ -65,7 +64,7 @@ def test_training_teaches_a_reader_its_world() -> None:
     assert np.asarray(start.surprise(documents)).mean() > blind
     assert surprise.mean() < 0.8 * blind
     # the same key, the same reader
-    again = train_reader(WORLD, start, KEY, training=Training(steps=150, batch=16, rate=1e-2))
+    again = train_reader(WORLD, start, KEY, optimization=Optimization(steps=150, batch=16, rate=1e-2))
     np.testing.assert_array_equal(again.embedding, reader.embedding)
 
 

@@ -1,4 +1,4 @@
-"""Training: exact after an interruption, refused where it is another one, stopped where the loss is not finite."""
+"""Optimization: exact after an interruption, refused where it is another one, stopped where the loss is not finite."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import Architecture, InContextModel, Training, tasks
+from measureformer.incontext import Architecture, InContextModel, tasks
 from measureformer.incontext.train import Trained
 from measureformer.training import loop
+from measureformer.training.optimization import Optimization
 
 KEY = jax.random.key(0)
 SMALL = Architecture(width=8, layers=1, heads=2)
-SHORT = Training(steps=20, batch=8, rate=1e-2)
+SHORT = Optimization(steps=20, batch=8, rate=1e-2)
 TASK = tasks.linear(2)
 
 
@@ -28,8 +29,10 @@ def model(**settings: Any) -> InContextModel:
     return InContextModel.random(KEY, 2, SMALL, **({"points": 4} | settings))
 
 
-def run(save: Any = None, training: Training = SHORT, **options: Any) -> Trained:
-    return mf.incontext.train_learner(TASK, model(), KEY, points=4, training=training, watch=7, save=save, **options)
+def run(save: Any = None, optimization: Optimization = SHORT, **options: Any) -> Trained:
+    return mf.incontext.train_learner(
+        TASK, model(), KEY, points=4, optimization=optimization, watch=7, save=save, **options
+    )
 
 
 def bits(found: Trained) -> list[bytes]:
@@ -46,7 +49,8 @@ def test_a_training_that_was_killed_ends_with_the_same_bits(tmp_path: Path, whol
     # kill -9 in the middle, in a process of its own; the rest here
     program = f"""
 import os, signal, jax, measureformer as mf
-from measureformer.incontext import Architecture, InContextModel, Training, tasks
+from measureformer.incontext import Architecture, InContextModel, tasks
+from measureformer.training.optimization import Optimization
 from measureformer.training import loop
 chunk, calls = loop._chunk, []
 def dying(*arguments):
@@ -56,9 +60,9 @@ def dying(*arguments):
     return chunk(*arguments)
 loop._chunk = dying
 model = InContextModel.random(jax.random.key(0), 2, Architecture(8, 1, 2), points=4)
-training = Training(steps=20, batch=8, rate=1e-2)
+optimization, folder = Optimization(steps=20, batch=8, rate=1e-2), {str(tmp_path / "run")!r}
 mf.incontext.train_learner(
-    tasks.linear(2), model, jax.random.key(0), points=4, training=training, watch=7, save={str(tmp_path / "run")!r}
+    tasks.linear(2), model, jax.random.key(0), points=4, optimization=optimization, watch=7, save=folder
 )
 """
     # the same machine code as here
@@ -92,20 +96,20 @@ def test_what_was_watched(whole: Trained) -> None:
 
 
 def test_another_training_in_the_folder_is_refused_with_the_difference(tmp_path: Path) -> None:
-    few = Training(steps=1, batch=8)
+    few = Optimization(steps=1, batch=8)
     run(tmp_path, few)
     for change, words in (
-        ({"training": Training(steps=2, batch=8)}, r"training\.steps 1 there, 2 here"),
-        ({"training": Training(steps=1, batch=8, rate=0.5)}, r"training\.rate 0\.001 there, 0\.5 here"),
+        ({"training": Optimization(steps=2, batch=8)}, r"training\.steps 1 there, 2 here"),
+        ({"training": Optimization(steps=1, batch=8, rate=0.5)}, r"training\.rate 0\.001 there, 0\.5 here"),
     ):
         with pytest.raises(errors.SavedRunError, match=words):
             run(tmp_path, **change)
     with pytest.raises(errors.SavedRunError, match=r"task\.scale"):
         mf.incontext.train_learner(
-            tasks.sparse(2, nonzero=1), model(), KEY, points=4, training=few, watch=7, save=tmp_path
+            tasks.sparse(2, nonzero=1), model(), KEY, points=4, optimization=few, watch=7, save=tmp_path
         )
     with pytest.raises(errors.SavedRunError, match="other data"):
-        mf.incontext.train_learner(TASK, model(), jax.random.key(1), points=4, training=few, watch=7, save=tmp_path)
+        mf.incontext.train_learner(TASK, model(), jax.random.key(1), points=4, optimization=few, watch=7, save=tmp_path)
     weights = tmp_path / "model.safetensors"
     whole = weights.read_bytes()
     for damage in (whole[:-9], b""):
@@ -128,8 +132,8 @@ def test_functions_of_one_name_are_told_apart_by_what_they_say(tmp_path: Path) -
     def times(factor: float) -> Any:
         return tasks.Task(2, lambda key, x: factor * x[:, 0])
 
-    few = Training(steps=1, batch=8)
-    go = lambda task: mf.incontext.train_learner(task, model(), KEY, points=4, training=few, save=tmp_path)  # noqa: E731
+    few = Optimization(steps=1, batch=8)
+    go = lambda task: mf.incontext.train_learner(task, model(), KEY, points=4, optimization=few, save=tmp_path)  # noqa: E731
     go(times(1.0))
     go(times(1.0))
     with pytest.raises(errors.SavedRunError, match="other data"):
@@ -137,11 +141,13 @@ def test_functions_of_one_name_are_told_apart_by_what_they_say(tmp_path: Path) -
 
 
 def test_what_is_refused_leaves_no_folder_behind(tmp_path: Path) -> None:
-    few, folder = Training(steps=1, batch=8), tmp_path / "run"
+    few, folder = Optimization(steps=1, batch=8), tmp_path / "run"
     with pytest.raises(errors.OptionError, match="watch = 0"):
-        mf.incontext.train_learner(TASK, model(), KEY, points=4, training=few, watch=0, save=folder)
+        mf.incontext.train_learner(TASK, model(), KEY, points=4, optimization=few, watch=0, save=folder)
     with pytest.raises(errors.ShapeError):
-        mf.incontext.train_learner(tasks.Task(2, lambda key, x: x), model(), KEY, points=4, training=few, save=folder)
+        mf.incontext.train_learner(
+            tasks.Task(2, lambda key, x: x), model(), KEY, points=4, optimization=few, save=folder
+        )
     assert not folder.exists()
 
 
@@ -162,7 +168,7 @@ def test_a_curriculum_of_a_measure_bounds_its_examples() -> None:
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_model(tmp_path: Path) -> None:
-    wild = Training(steps=20, batch=8, rate=1e30, method="sgd", clip=None, warmup=0.0)
+    wild = Optimization(steps=20, batch=8, rate=1e30, method="sgd", clip=None, warmup=0.0)
     with pytest.raises(errors.TrainingError, match=r"not finite at step \d+") as caught:
         run(tmp_path, wild)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(caught.value.last))
@@ -202,13 +208,15 @@ def test_methods_move_along_their_directions() -> None:
         "adam": {"a": [1.0, 0.0], "b": [[-1.0]]},
     }
     for method, by in expected.items():
-        training = Training(rate=0.1, method=method, clip=None, constant=True)  # pyright: ignore[reportArgumentType]
+        optimization = Optimization(rate=0.1, method=method, clip=None, warmup=0.0, final=1.0)
         # three times the gradient: only the first two notice
-        changes, _ = training.optimizer.update(jax.tree.map(lambda s: 3 * s, slope), training.optimizer.init(weights))
+        changes, _ = optimization.optimizer.update(
+            jax.tree.map(lambda s: 3 * s, slope), optimization.optimizer.init(weights)
+        )
         factor = 3 if method in ("sgd", "momentum") else 1
         for name in weights:
             np.testing.assert_allclose(changes[name], -0.1 * factor * np.array(by[name]), atol=1e-6)
-    clipped = Training(rate=1.0, method="sgd", clip=0.5, constant=True).optimizer
+    clipped = Optimization(rate=1.0, method="sgd", clip=0.5, warmup=0.0, final=1.0).optimizer
     changes, _ = clipped.update(slope, clipped.init(weights))
     assert np.sqrt(sum((np.asarray(c) ** 2).sum() for c in changes.values())) == pytest.approx(0.5)
 
@@ -220,7 +228,7 @@ def test_methods_move_along_their_directions() -> None:
 )
 def test_bad_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(errors.OptionError):
-        Training(**options)
+        Optimization(**options)
 
 
 def test_what_does_not_fit_is_refused() -> None:

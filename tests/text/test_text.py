@@ -14,21 +14,24 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import Architecture, LanguageModel, Training
+from measureformer.incontext import Architecture, LanguageModel
 from measureformer.text import TextModel, Tokenizer
 from measureformer.text.corpus import split
 from measureformer.text.train import TextTrained
+from measureformer.training.optimization import Optimization
 
 KEY = jax.random.key(0)
 VERSE = "the cat sat on the mat, and the rat sat on the cat. " * 30
 SMALL = Architecture(width=16, layers=1, heads=2)
-SHORT = Training(steps=60, batch=8, rate=1e-2)
+SHORT = Optimization(steps=60, batch=8, rate=1e-2)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[TextTrained, Path]:
     folder = tmp_path_factory.mktemp("text") / "run"
-    return mf.text.train_text(VERSE, KEY, architecture=SMALL, context=16, training=SHORT, watch=30, save=folder), folder
+    return mf.text.train_text(
+        VERSE, KEY, architecture=SMALL, context=16, optimization=SHORT, watch=30, save=folder
+    ), folder
 
 
 def test_characters_and_their_file(tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ def test_training_on_text_learns_and_is_saved_as_gpt2(trained: Any) -> None:
     tokens = again.tokenizer.encode("the cat")[None]
     np.testing.assert_array_equal(again.model.logits(tokens), found.text_model.model.logits(tokens))
     # the same call goes on from the folder: nothing is left to do
-    same = mf.text.train_text(VERSE, KEY, architecture=SMALL, context=16, training=SHORT, watch=30, save=folder)
+    same = mf.text.train_text(VERSE, KEY, architecture=SMALL, context=16, optimization=SHORT, watch=30, save=folder)
     assert same.losses.tobytes() == found.losses.tobytes()
     assert same.perplexity == found.perplexity
 

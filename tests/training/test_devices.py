@@ -17,24 +17,26 @@ import pytest
 
 import measureformer as mf
 from launching import PATIENCE, environment
-from measureformer.incontext import Architecture, InContextModel, LanguageModel, Training, tasks
+from measureformer.incontext import Architecture, InContextModel, LanguageModel, tasks
 from measureformer.incontext.language import CorpusLoss, DocumentLoss
 from measureformer.incontext.train import InContextLoss
 from measureformer.training.devices import Divisible, equal_parts, shared_over
+from measureformer.training.optimization import Optimization
 
 KEY = jax.random.key(3)
 SMALL = Architecture(width=8, layers=1, heads=2)
 
 PROGRAM = """
 import json, sys, jax, numpy as np, measureformer as mf
-from measureformer.incontext import Architecture, InContextModel, Training, tasks
+from measureformer.incontext import Architecture, InContextModel, tasks
+from measureformer.training.optimization import Optimization
 from measureformer.incontext._train import InContextLoss
 from measureformer.training import loop
 
 task, key = tasks.linear(2), jax.random.key(0)
 model = InContextModel.random(key, 2, Architecture(8, 1, 2), points=4)
 # Adam would make steps of rounding errors, where a slope vanishes: biases of keys
-settings = Training(steps=20, batch=8, rate=0.1, method="momentum")
+settings = Optimization(steps=20, batch=8, rate=0.1, method="momentum")
 meshes, chunk, calls = [], loop._chunk, []
 copies = []
 
@@ -49,7 +51,7 @@ def seen(state, program, count, more):
     return state, values
 
 def run(save=None, watch=7):
-    found = mf.incontext.train_learner(task, model, key, points=4, training=settings, watch=watch, save=save)
+    found = mf.incontext.train_learner(task, model, key, points=4, optimization=settings, watch=watch, save=save)
     vector = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found.model)])
     on = {len(leaf.devices()) for leaf in jax.tree.leaves(found.model)}
     return vector, found.losses, found.records["norm"], on
@@ -143,10 +145,10 @@ def test_the_rate_is_that_of_optax() -> None:
     import optax
 
     for steps, warmup in ((50, 0.1), (7, 0.0), (1, 0.0), (10, 0.95)):
-        training = Training(steps=steps, rate=0.5, warmup=warmup, clip=None, method="sgd")
+        optimization = Optimization(steps=steps, rate=0.5, warmup=warmup, clip=None, method="sgd")
         rise = int(warmup * steps)
         known = optax.warmup_cosine_decay_schedule(0.0 if rise else 0.5, 0.5, rise, max(steps, rise + 1), 0.005)
-        rule = training.optimizer
+        rule = optimization.optimizer
         state = rule.init(jnp.ones(()))
         for step in range(steps + 3):
             change, state = rule.update(jnp.ones(()), state)
@@ -154,7 +156,7 @@ def test_the_rate_is_that_of_optax() -> None:
 
 
 def test_the_cosine_of_the_rate_is_computed_once_and_not_for_every_weight() -> None:
-    rule = Training(steps=100, clip=None).optimizer
+    rule = Optimization(steps=100, clip=None).optimizer
     weights = jnp.ones(1000, jnp.float32)
     text = jax.jit(rule.update).lower(weights, rule.init(weights)).compile().as_text()
     # computations are blocks with a blank line between them

@@ -25,7 +25,7 @@ def trained(save: Any = None) -> Trained:
         LINE,
         jax.random.key(0),
         architecture=Architecture(layers=1, dim=4, heads=1, width=8),
-        training=mf.flows.Training(steps=150, rate=0.02),
+        optimization=mf.Optimization(steps=150, rate=0.02),
         search=SMALL,
         save=save,
     )

@@ -106,7 +106,7 @@ def _read(path: Path, _changed: int, module: str) -> dict[str, Any]:
         raise broken(
             f"module {module}, which is not Python ({error})", "a module that can be read", "Correct it."
         ) from None
-    call = next((node.value for node in tree.body if _defines_claim(node)), None)
+    call = next((node.value for node in tree.body if isinstance(node, ast.Assign) and _defines_claim(node)), None)
     if not isinstance(call, ast.Call):
         raise broken(
             f"module {module} without a claim",
@@ -139,5 +139,5 @@ def _literal(node: ast.expr) -> Any:
         return None
 
 
-def _defines_claim(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "claim" for t in node.targets)
+def _defines_claim(node: ast.Assign) -> bool:
+    return any(isinstance(t, ast.Name) and t.id == "claim" for t in node.targets)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, SupportsFloat, cast
 
 from measureformer.errors import ResultFormatError
 from measureformer.figures.figure import Figure
@@ -21,7 +21,7 @@ SCHEMA = 2
 Verdict = Literal["holds", "violated", "inconclusive"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Check:
     """A measured number and the interval in which the claim says it lies.
 
@@ -46,13 +46,21 @@ class Check:
     rejected_by: tuple[str, ...] = ()
     context: bool = False
 
-    def __post_init__(self) -> None:
-        for name in ("value", "low", "high", "error"):
-            # a result holds plain numbers only: arrays would be neither JSON nor comparable
-            object.__setattr__(self, name, float(getattr(self, name)))
-        given: Any = self.rejected_by
-        # one name is what people write who have one control
-        object.__setattr__(self, "rejected_by", (given,) if isinstance(given, str) else tuple(given))
+    def __init__(
+        self,
+        name: str,
+        value: SupportsFloat,
+        low: SupportsFloat = -math.inf,
+        high: SupportsFloat = math.inf,
+        error: SupportsFloat = 0.0,
+        rejected_by: str | tuple[str, ...] = (),
+        context: bool = False,
+    ) -> None:
+        # a result holds plain numbers only: arrays would be neither JSON nor comparable
+        numbers = {"value": float(value), "low": float(low), "high": float(high), "error": float(error)}
+        controls = (rejected_by,) if isinstance(rejected_by, str) else tuple(rejected_by)
+        for field, entry in {"name": name, **numbers, "rejected_by": controls, "context": context}.items():
+            object.__setattr__(self, field, entry)
 
     @property
     def verdict(self) -> Verdict:

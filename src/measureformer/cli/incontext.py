@@ -39,9 +39,9 @@ def train(
     """Train a transformer, of 150 000 parameters unless told otherwise, on fresh prompts; Ctrl-C loses nothing."""
     import jax
 
-    from measureformer.incontext import Architecture, InContextModel, Training
-    from measureformer.incontext import train as trained
+    from measureformer.incontext import Architecture, InContextModel, train_learner
     from measureformer.training import use_cores
+    from measureformer.training.optimization import Optimization
 
     use_cores()
     chosen, law = _chosen(preset, PRESETS, "preset"), _task(task, dim)
@@ -55,9 +55,9 @@ def train(
         reading=reading,  # pyright: ignore[reportArgumentType]
     )
     typer.echo(f"{model.parameters} parameters, {count} steps of {batch} prompts")
-    settings = Training(steps=count, batch=batch, rate=rate)
+    settings = Optimization(steps=count, batch=batch, rate=rate)
     key = jax.random.key(seed + 1)
-    found = trained(law, model, key, points=points, training=settings, watch=watch, save=save)
+    found = train_learner(law, model, key, points=points, optimization=settings, watch=watch, save=save)
     typer.echo(f"loss {found.losses[0]:.3g} at first, {found.losses[-100:].mean():.3g} at the end")
     typer.echo(f"Next: measureformer incontext evaluate {save} --task {task}")
 

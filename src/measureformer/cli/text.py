@@ -33,17 +33,19 @@ def train(
     import jax
 
     from measureformer import text
-    from measureformer.incontext import Architecture, Training
+    from measureformer.incontext import Architecture
+    from measureformer.text.corpus import documentation
     from measureformer.training import use_cores
+    from measureformer.training.optimization import Optimization
 
     use_cores()
-    found = text.train(
-        text.documentation() if file is None else text.read(file),
+    found = text.train_text(
+        documentation() if file is None else text.read_text(file),
         jax.random.key(seed),
         architecture=Architecture(width=width, layers=layers, heads=4 if width % 4 == 0 else 1),
         context=context,
         tokenizer="byte pairs" if pairs else "characters",
-        training=Training(steps=steps, batch=16, rate=2e-3),
+        optimization=Optimization(steps=steps, batch=16, rate=2e-3),
         watch=watch,
         save=save,
     )
@@ -68,7 +70,7 @@ def generate(
 
     from measureformer import text
 
-    model, key = text.load(folder), jax.random.key(seed)
+    model, key = text.load_text(folder), jax.random.key(seed)
     prompt = _first(model.tokenizer) if prompt is None else prompt
     written = text.generate(model, prompt, key, length=length, temperature=temperature, top_k=top_k)
     typer.echo(prompt + written)

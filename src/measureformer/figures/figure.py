@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias, cast, get_args
 
 from measureformer.errors import ResultFormatError
 from measureformer.pages.words import number, one_line
 
+if TYPE_CHECKING:
+    from jax import Array
+
 Scale = Literal["linear", "log"]
 Style = Literal["line", "dashed", "points", "bars", "band"]
 Role = Literal["measured", "theory", "control", "measure"]
+Numbers: TypeAlias = "Iterable[SupportsFloat] | Array"
+"""One number for each point: any sequence, a NumPy or a JAX array with one axis."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Series:
     """One curve, cloud, set of bars or band of a figure.
 
@@ -38,10 +44,13 @@ class Series:
     y2: tuple[float, ...] = ()
     role: Role = field(kw_only=True)
 
-    def __post_init__(self) -> None:
-        for name in ("x", "y", "y2"):
-            # a result holds plain numbers only: arrays would be neither JSON nor comparable
-            object.__setattr__(self, name, _numbers(getattr(self, name), self.label))
+    def __init__(
+        self, label: str, x: Numbers, y: Numbers, style: Style = "line", y2: Numbers = (), *, role: Role
+    ) -> None:
+        # a result holds plain numbers only: arrays would be neither JSON nor comparable
+        numbers = {name: _numbers(given, label) for name, given in (("x", x), ("y", y), ("y2", y2))}
+        for name, value in {"label": label, **numbers, "style": style, "role": role}.items():
+            object.__setattr__(self, name, value)
         _require_one_of(self.style, Style, f"style of the series {self.label[:60]!r}")
         _require_one_of(self.role, Role, f"role of the series {self.label[:60]!r}", "Say what the series stands for.")
         if len(self.x) != len(self.y) or len(self.y2) != (len(self.y) if self.style == "band" else 0):

@@ -17,7 +17,7 @@ from measureformer.flows.load import load_flow as load_flow
 from measureformer.flows.push import push_density as push_density
 from measureformer.flows.stability import Stability as Stability
 from measureformer.flows.stability import stability as stability
-from measureformer.flows.training import Training as Training
+from measureformer.flows.training import Depth as Depth
 from measureformer.flows.weak import weak_residual as weak_residual
 
 if not TYPE_CHECKING:

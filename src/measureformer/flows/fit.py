@@ -13,7 +13,7 @@ from jaxtyping import Float
 from measureformer.errors import DimensionMismatchError, DtypeError, ShapeError, TrainingError
 from measureformer.flows import training as _training
 from measureformer.flows.flow_map import Depthwise, FlowMap
-from measureformer.flows.training import FlowLoss, Problem, Stack, Training
+from measureformer.flows.training import Depth, FlowLoss, Problem, Stack
 from measureformer.maps.attention import Attention
 from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
@@ -21,6 +21,7 @@ from measureformer.numerics import arrays
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
 from measureformer.storage.folder import Folder
 from measureformer.training.loop import trained
+from measureformer.training.optimization import Optimization
 
 
 class FlowFit(eqx.Module):
@@ -28,7 +29,7 @@ class FlowFit(eqx.Module):
 
     >>> import jax, measureformer as mf
     >>> mu = mf.Discrete.uniform([[0.0, 1.0], [1.0, 0.0]])
-    >>> fit = mf.flows.fit_flow([mu], [[0.0, 0.0]], [[0.3, 0.2]], heads=1, pieces=1, key=jax.random.key(0))
+    >>> fit = mf.flows.fit_flow([mu], [[0.0, 0.0]], [[0.3, 0.2]], heads=1, depth=1, key=jax.random.key(0))
     >>> len(fit.velocity), fit.map(mu, [0.0, 0.0]).round(3).tolist()
     (1, [0.3, 0.2])
     """
@@ -59,9 +60,9 @@ def fit_flow(
     targets: Any,
     *,
     heads: int,
-    pieces: int,
+    depth: int | Depth,
     key: Any,
-    training: Training | None = None,
+    optimization: Optimization | None = None,
     save: Any = None,
 ) -> FlowFit:
     """Softmax heads θ(t), constant on pieces of the depth, whose flow takes points to targets in their contexts.
@@ -71,8 +72,8 @@ def fit_flow(
     the first loss is the mean of |x − y|². Heads are square matrices, drawn with `key`.
 
     With `save`, a folder, the state is written there about every second, and the same call goes on from it: an
-    interrupted training ends with the same bits as one that was not. "descent" also goes on when asked for more steps;
-    the rate of "adam" depends on their number. Data lie in memory whole, and each update sees all of them.
+    interrupted training ends with the same bits as one that was not. A constant rate also goes on when asked for more
+    steps;    the rate of "adam" depends on their number. Data lie in memory whole, and each update sees all of them.
 
     Statement   min_θ Σ_k |T_θ[mu^k](x^k) − y^k|²,  T_θ[mu](x) = x(1),  ẋ = v_θ(t)[mu_t](x),  mu_t moved by the same v
     Cost        for each update, a few flows of all contexts, forth and back; memory for a state per piece.
@@ -81,17 +82,18 @@ def fit_flow(
     >>> import jax, measureformer as mf
     >>> mu, nu = mf.Discrete.dirac([1.0, 0.0]), mf.Discrete.uniform([[0.0, 1.0], [0.0, 2.0], [1.0, 1.0]])
     >>> data = [mu, nu], [[0.0, 0.0], [0.0, 0.0]], [[0.5, 0.0], [0.0, -0.5]]      # one point, two contexts, two targets
-    >>> fit = mf.flows.fit_flow(*data, heads=2, pieces=2, key=jax.random.key(0))
+    >>> fit = mf.flows.fit_flow(*data, heads=2, depth=2, key=jax.random.key(0))
     >>> fit.converged, float(fit.losses[0]), fit.loss < 1e-8
     (True, 0.25, True)
     """
-    training = Training() if training is None else training
+    if optimization is None:
+        optimization = Optimization(rate=0.03, clip=None, warmup=0.0, final=0.0, tol=1e-8)
+    depth = depth if isinstance(depth, Depth) else Depth(depth)
     problem = _problem(contexts, points, targets)
     dtype, dim = problem.x.dtype, problem.x.shape[-1]
-    heads, pieces = arrays.positive_int(heads, "heads"), arrays.positive_int(pieces, "pieces")
-    start = arrays.cast(_training.resting(key, dim, heads, pieces), dtype)
-    folder = None if save is None else _folder(save, problem, start, training)
-    run = trained(start, FlowLoss(problem, training), training, arrays.prng_key(key), folder=folder)
+    start = arrays.cast(_training.resting(key, dim, arrays.positive_int(heads, "heads"), depth.pieces), dtype)
+    folder = None if save is None else _folder(save, problem, start, (optimization, depth))
+    run = trained(start, FlowLoss(problem, depth), optimization, arrays.prng_key(key), folder=folder)
     layers = _layers(run.good)
     if run.failed:
         shown = f"from {run.losses[0]:.3g} to {run.losses[-2]:.3g}" if len(run.losses) > 1 else "none"
@@ -101,16 +103,16 @@ def fit_flow(
             do="Scale the data down, or take a smaller rate; `error.last` holds the last layers with a finite loss.",
             last=layers,
         )
-    flow_map = FlowMap(Depthwise(layers), training.plan(pieces), training.settings(dtype))
+    flow_map = FlowMap(Depthwise(layers), depth.schedule, depth.settings(dtype))
     return FlowFit(layers, flow_map, run.losses, run.stopped)
 
 
-def _folder(path: Any, problem: Problem, start: Stack, training: Training) -> Folder:
-    settings = asdict(training)
-    if training.method == "descent":
+def _folder(path: Any, problem: Problem, start: Stack, how: tuple[Optimization, Depth]) -> Folder:
+    optimization, depth = how
+    settings = asdict(optimization)
+    if optimization.final == 1 and not optimization.warmup:
         del settings["steps"]  # more of them go on from where the others ended
-    pieces, heads = start.Q.shape[:2]
-    about = {"contexts": problem.x.shape[0], "dim": problem.x.shape[2], "pieces": pieces, "heads": heads}
+    about = {"contexts": problem.x.shape[0], "dim": problem.x.shape[2], "heads": start.Q.shape[1], **asdict(depth)}
     return Folder.at(path, {**about, "training": settings}, [*problem, *start])
 
 

@@ -26,53 +26,42 @@ from measureformer.numerics.random import normal
 
 
 @dataclass(frozen=True)
-class Training:
-    """How a flow is trained: the optimiser and its number of steps, and how the flow is solved meanwhile.
+class Depth:
+    """How the depth of a trained flow is cut: heads are constant on `pieces` of [0, 1], each solved in equal steps.
 
-    `method` is "adam", whose `rate` falls to 0 as a cosine over the steps, or "descent", gradient descent with that
-    `rate`. In each piece of the depth the solver takes `depth` equal steps: "euler", a residual network, or "rk4".
-    Training ends early when the loss is at most `tol`.
+    Arguments:
+        pieces: heads differ from piece to piece.
+        solver: "euler", which makes it a residual network, or "rk4".
+        steps: of the solver, in each piece.
 
     >>> import measureformer as mf
-    >>> mf.flows.Training(steps=200, solver="euler", depth=2).method
-    'adam'
+    >>> mf.flows.Depth(3, solver="euler", steps=4).layers
+    12
     """
 
-    steps: int = 1000
-    method: Literal["adam", "descent"] = "adam"
-    rate: float = 0.03
+    pieces: int
     solver: Literal["euler", "rk4"] = "rk4"
-    depth: int = 1
-    tol: float = 1e-8
+    steps: int = 1
 
     def __post_init__(self) -> None:
-        for name, known in (("method", ("adam", "descent")), ("solver", ("euler", "rk4"))):
-            if getattr(self, name) not in known:
-                raise OptionError(
-                    got=f"{name} = {getattr(self, name)!r}", need=f"one of {', '.join(known)}", do="Leave it out."
-                )
+        if self.solver not in ("euler", "rk4"):
+            raise OptionError(got=f"solver = {self.solver!r}", need="one of euler, rk4", do="Leave it out.")
+        positive_int(self.pieces, "pieces")
         positive_int(self.steps, "steps")
-        positive_int(self.depth, "depth")
-        for name in ("rate", "tol"):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and 0 < value < np.inf):
-                raise OptionError(got=f"{name} = {value!r}", need="a positive number", do="Leave it out.")
 
-    def plan(self, pieces: int) -> Schedule:
+    @property
+    def layers(self) -> int:
+        """Steps of the solver in all."""
+        return self.pieces * self.steps
+
+    @property
+    def schedule(self) -> Schedule:
         """The times of the flow, for one that is evaluated as it was trained."""
-        return planned(np.array([0.0, 1.0]), pieces, pieces * self.depth).until(1.0)
+        return planned(np.array([0.0, 1.0]), self.pieces, self.layers).until(1.0)
 
     def settings(self, dtype: Any) -> Settings:
         rtol, atol = (1e-4, 1e-5) if dtype == np.float32 else (1e-6, 1e-6)
         return Settings(self.solver, np.asarray(rtol), np.asarray(atol))
-
-    @property
-    def optimizer(self) -> Any:
-        import optax
-
-        if self.method == "descent":
-            return optax.sgd(self.rate)
-        return optax.adam(optax.cosine_decay_schedule(self.rate, self.steps))
 
 
 class Stack(NamedTuple):
@@ -105,16 +94,16 @@ def resting(key: Any, dim: int, heads: int, pieces: int) -> Stack:
     return Stack(Q, K, V, np.zeros_like(V))
 
 
-def loss(stack: Stack, problem: Problem, training: Training) -> Array:
+def loss(stack: Stack, problem: Problem, depth: Depth) -> Array:
     """Σ shares · |T[mu](x) − y|², the mean over all queries."""
 
     def one(points: Array, log_weights: Array, x: Array, y: Array, shares: Array) -> Array:
-        return jnp.sum(shares * jnp.sum((moved(stack, Discrete(points, log_weights), x, training) - y) ** 2, axis=1))
+        return jnp.sum(shares * jnp.sum((moved(stack, Discrete(points, log_weights), x, depth) - y) ** 2, axis=1))
 
     return jnp.sum(jax.vmap(one)(*problem))
 
 
-def moved(stack: Stack, mu: Discrete, x: Array, training: Training) -> Array:
+def moved(stack: Stack, mu: Discrete, x: Array, depth: Depth) -> Array:
     """T[mu](x): atoms and queries move together, and queries are seen by nobody."""
     n, rows, dtype = mu.n, jnp.concatenate([mu.points, x]), x.dtype
 
@@ -122,7 +111,7 @@ def moved(stack: Stack, mu: Discrete, x: Array, training: Training) -> Array:
         layer = Attention(*heads, scale=jnp.ones((), dtype))
         return layer.evaluate(mu.with_points(rows[:n]), rows, None)
 
-    step, size = _STEPS[training.solver], 1 / (stack.Q.shape[0] * training.depth)
+    step, size = _STEPS[depth.solver], 1 / (stack.Q.shape[0] * depth.steps)
 
     # going back, a piece is computed again: memory for a state per piece, and for the steps of one piece
     @jax.checkpoint
@@ -131,7 +120,7 @@ def moved(stack: Stack, mu: Discrete, x: Array, training: Training) -> Array:
             return step(lambda rows: velocity(heads, rows), rows, size), None
 
         # a loop of one turn would be compiled like any other
-        return one(rows) if training.depth == 1 else jax.lax.scan(one, rows, None, training.depth)
+        return one(rows) if depth.steps == 1 else jax.lax.scan(one, rows, None, depth.steps)
 
     return jax.lax.scan(through_piece, rows, stack)[0][n:]
 
@@ -154,7 +143,7 @@ class FlowLoss(eqx.Module):
     """The loss as an objective of the loop that trains: all data are seen in each update."""
 
     problem: Problem
-    training: Training = eqx.field(static=True)
+    depth: Depth = eqx.field(static=True)
 
     def __call__(self, stack: Stack, key: Any, step: Any) -> Array:
-        return loss(stack, self.problem, self.training)
+        return loss(stack, self.problem, self.depth)

@@ -21,7 +21,6 @@ from measureformer.incontext.optimizers import compare_optimizers as compare_opt
 from measureformer.incontext.retrieval import retrieval as retrieval
 from measureformer.incontext.retrieval import train_reader as train_reader
 from measureformer.incontext.saved import load_learner as load_learner
-from measureformer.incontext.train import Training as Training
 from measureformer.incontext.train import train_learner as train_learner
 
 if not TYPE_CHECKING:

@@ -16,13 +16,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, OptionError
-from measureformer.incontext.train import Training, not_finite
+from measureformer.incontext.train import not_finite
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.compose import Residual
 from measureformer.maps.variants import LinearAttention
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import finite, floats, positive_int, prng_key, shaped
 from measureformer.training.loop import trained
+from measureformer.training.optimization import Optimization
 
 
 def gd_layer(eta: float, W0: Any) -> Residual:
@@ -283,7 +284,7 @@ def train_linear(
     key: Any,
     *,
     examples: int,
-    training: Training | None = None,
+    optimization: Optimization | None = None,
     shuffled: bool = False,
 ) -> LinearTrained:
     """Trains all entries of linear attention on fresh prompts, x ~ N(0, Λ), w ~ N(0, I).
@@ -292,11 +293,11 @@ def train_linear(
 
     >>> import jax, numpy as np, measureformer as mf
     >>> start = mf.incontext.linear.LinearModel.random(jax.random.key(0), 2)
-    >>> few = mf.incontext.Training(steps=20, rate=0.02)
-    >>> mf.incontext.linear.train_linear(start, np.eye(2), jax.random.key(1), examples=4, training=few).losses.shape
+    >>> few = mf.Optimization(steps=20, rate=0.02)
+    >>> mf.incontext.linear.train_linear(start, np.eye(2), jax.random.key(1), examples=4, optimization=few).losses.shape
     (20,)
     """
-    training = Training(steps=3000, batch=256, rate=0.02, clip=None) if training is None else training
+    optimization = Optimization(steps=3000, batch=256, rate=0.02, clip=None) if optimization is None else optimization
     Lam = np.asarray(shaped(floats(covariance, "covariance"), "covariance", "d d"))
     if len(Lam) != model.P.shape[1] - 1:
         raise DimensionMismatchError(
@@ -306,7 +307,11 @@ def train_linear(
         )
     root = jnp.asarray(np.linalg.cholesky(Lam).T)
     run = trained(
-        model, LinearLoss(root, examples, training.batch, np.asarray(shuffled)), training, prng_key(key), last=False
+        model,
+        LinearLoss(root, examples, optimization.batch, np.asarray(shuffled)),
+        optimization,
+        prng_key(key),
+        last=False,
     )
     if run.failed:
         raise not_finite(run, None)

@@ -23,8 +23,9 @@ from measureformer.incontext.language import Corpus, CorpusLoss, LanguageModel
 from measureformer.incontext.models import InContextModel
 from measureformer.incontext.observe import Logits, head_matrices
 from measureformer.incontext.tasks import AbstractTask
-from measureformer.incontext.train import METHODS, InContextLoss, Method, Training, direction
+from measureformer.incontext.train import InContextLoss
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.training.optimization import METHODS, Method, Optimization, direction
 
 Model = InContextModel | LanguageModel
 GROUPS = ("Q", "K", "V", "MLP", "embedding", "rest")
@@ -32,7 +33,7 @@ GROUPS = ("Q", "K", "V", "MLP", "embedding", "rest")
 
 
 class Optimizer(NamedTuple):
-    """An optimiser of the study: a method of `Training`, the largest rate to try, the largest norm of a gradient."""
+    """An optimiser of the study: a method of `mf.Optimization`, the largest rate, the largest norm of a gradient."""
 
     method: Method
     top: float
@@ -86,10 +87,10 @@ class Comparison:
         """Both in one, the largest rates first, where the same was trained at other rates: so a best rate is refined.
 
         >>> import jax, measureformer as mf
-        >>> small, few = mf.incontext.Architecture(width=8, layers=1, heads=1), mf.incontext.Training(steps=3, batch=4)
+        >>> small, few = mf.incontext.Architecture(width=8, layers=1, heads=1), mf.Optimization(steps=3, batch=4)
         >>> found = lambda rates: mf.incontext.compare_optimizers(
-        ...     mf.incontext.tasks.linear(1), jax.random.key(0), architecture=small, training=few, rates=rates, seeds=1,
-        ...     names=["sign"],
+        ...     mf.incontext.tasks.linear(1), jax.random.key(0), architecture=small, optimization=few, rates=rates,
+        ...     seeds=1, names=["sign"],
         ... )
         >>> found([0.25, 0.0625]).joined(found([0.5, 0.125])).rates["sign"].tolist()
         [0.5, 0.25, 0.125, 0.0625]
@@ -117,7 +118,7 @@ def compare_optimizers(
     key: Any,
     *,
     architecture: Architecture | None = None,
-    training: Training | None = None,
+    optimization: Optimization | None = None,
     rates: Any = None,
     seeds: int = 3,
     names: Iterable[str] = tuple(OPTIMIZERS),
@@ -130,23 +131,24 @@ def compare_optimizers(
 
     >>> import jax, measureformer as mf
     >>> small = mf.incontext.Architecture(width=8, layers=1, heads=1)
-    >>> few = mf.incontext.Training(steps=3, batch=4)
+    >>> few = mf.Optimization(steps=3, batch=4)
     >>> task = mf.incontext.tasks.linear(1)
     >>> found = mf.incontext.compare_optimizers(
-    ...     task, jax.random.key(0), architecture=small, training=few, rates=[0.1, 0.01], seeds=1, names=["SGD", "Adam"]
+    ...     task, jax.random.key(0), architecture=small, optimization=few, rates=[0.1, 0.01], seeds=1,
+    ...     names=["SGD", "Adam"],
     ... )
     >>> sorted(found.losses), found.losses["Adam"].shape, found.gradients["SGD"].shape
     (['Adam', 'SGD'], (2, 1, 3), (2, 1, 3, 6))
     """
     architecture = Architecture(width=32, layers=2, heads=2) if architecture is None else architecture
-    training = Training(steps=1000, batch=32) if training is None else training
+    optimization = Optimization(steps=1000, batch=32) if optimization is None else optimization
     names = tuple(names)
     if rates is not None and not (np.asarray(rates, float) > 0).all():
         raise OptionError(got=f"rates {rates}", need="positive numbers", do="Leave them out for five that suit each.")
     if not names or any(name not in OPTIMIZERS for name in names):
         raise OptionError(got=f"names {list(names)}", need=f"some of {', '.join(OPTIMIZERS)}", do="Leave them out.")
     keys = jax.random.split(prng_key(key), 2 * positive_int(seeds, "seeds")).reshape(2, seeds)
-    fresh, objective = _problem(task, architecture, training.batch)
+    fresh, objective = _problem(task, architecture, optimization.batch)
     starts = eqx.filter_vmap(fresh)(keys[0])
     found: dict[str, list[Any]] = {}
     for name in names:
@@ -154,7 +156,7 @@ def compare_optimizers(
         tried = np.asarray(optimizer.rates if rates is None else rates, np.float32)
         most = np.float32(np.inf if optimizer.clip is None else optimizer.clip)
         number = np.asarray(METHODS.index(optimizer.method)), np.asarray(most)
-        ended, losses, gradients = _swept(starts, keys[1], objective, training, number, tried)
+        ended, losses, gradients = _swept(starts, keys[1], objective, optimization, number, tried)
         found[name] = [tried, np.asarray(losses), np.asarray(gradients), ended]
     plain = Comparison(*({name: entry[i] for name, entry in found.items()} for i in range(3)), structures={})
     for name, entry in found.items():
@@ -186,7 +188,7 @@ def _problem(task: Any, architecture: Architecture, batch: int) -> tuple[Callabl
 
 @eqx.filter_jit
 def _swept(
-    starts: Model, keys: Array, objective: Any, training: Training, optimizer: tuple[Any, Any], rates: Any
+    starts: Model, keys: Array, objective: Any, optimization: Optimization, optimizer: tuple[Any, Any], rates: Any
 ) -> tuple[Any, Array, Array]:
     """The trained models (r, s), losses (r, s, t) and gradients (r, s, t, g): one program for all rates and seeds, and
     for all optimisers too. Each step computes the directions of all methods, which is little, and takes one."""
@@ -195,7 +197,9 @@ def _swept(
     which, most = optimizer
     rules = [direction(method) for method in METHODS]
     clip = optax.clip_by_global_norm(most)
-    shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, int(training.warmup * training.steps), training.steps, 0.01)
+    shape = optax.warmup_cosine_decay_schedule(
+        0.0, 1.0, int(optimization.warmup * optimization.steps), optimization.steps, optimization.final
+    )
 
     def one(rate: Array, start: Model, key: Array) -> Any:
         first, shaped = ravel_pytree(start)
@@ -206,12 +210,12 @@ def _swept(
             clipped, _ = clip.update(slope, clip.init(vector))
             pairs = [rule.update(clipped, memory) for rule, memory in zip(rules, memories, strict=True)]
             change = jnp.stack([change for change, _ in pairs])[which]
-            factor = rate * (jnp.ones(()) if training.constant else shape(i))
+            factor = rate * (jnp.ones(()) if optimization.final == 1 else shape(i))
             moved = vector - factor.astype(vector.dtype) * change
             return (moved, [memory for _, memory in pairs]), (value, group_norms(shaped(slope)))
 
         begun = first, [rule.init(first) for rule in rules]
-        (vector, _), (losses, gradients) = jax.lax.scan(step, begun, jnp.arange(training.steps))
+        (vector, _), (losses, gradients) = jax.lax.scan(step, begun, jnp.arange(optimization.steps))
         return shaped(vector), losses, gradients
 
     over_seeds = jax.vmap(one, in_axes=(None, 0, 0))

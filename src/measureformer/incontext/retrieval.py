@@ -13,11 +13,12 @@ from jaxtyping import Float
 from measureformer.errors import DimensionMismatchError, DtypeError
 from measureformer.incontext.bayes import Ginc
 from measureformer.incontext.language import DocumentLoss, LanguageModel
-from measureformer.incontext.train import Training, not_finite
+from measureformer.incontext.train import not_finite
 from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.buckets import bucket
 from measureformer.storage.folder import Folder
 from measureformer.training.loop import trained
+from measureformer.training.optimization import Optimization
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def _said(model: LanguageModel, tokens: np.ndarray) -> np.ndarray:
 
 
 def train_reader(
-    world: Ginc, model: LanguageModel, key: Any, *, training: Training | None = None, save: Any = None
+    world: Ginc, model: LanguageModel, key: Any, *, optimization: Optimization | None = None, save: Any = None
 ) -> LanguageModel:
     """The language model after training on fresh documents of the world, each from one concept.
 
@@ -95,11 +96,11 @@ def train_reader(
     >>> world = mf.incontext.bayes.ginc(jax.random.key(0), concepts=2, values=2, slots=3, symbols=5)
     >>> small = mf.incontext.Architecture(width=8, layers=1, heads=1)
     >>> model = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=5, context=8)
-    >>> few = mf.incontext.Training(steps=2, batch=2)
-    >>> mf.incontext.train_reader(world, model, jax.random.key(1), training=few).context
+    >>> few = mf.Optimization(steps=2, batch=2)
+    >>> mf.incontext.train_reader(world, model, jax.random.key(1), optimization=few).context
     8
     """
-    training = Training(steps=3000, batch=16) if training is None else training
+    optimization = Optimization(steps=3000, batch=16) if optimization is None else optimization
     if not (isinstance(world, Ginc) and isinstance(model, LanguageModel)):
         raise DtypeError(
             got=f"{type(world).__name__} and {type(model).__name__}",
@@ -112,9 +113,11 @@ def train_reader(
             need="as many of one as of the other",
             do="Make the model with vocabulary=world.symbols.",
         )
-    about = {"model": {**asdict(model.architecture), "context": model.context}, "training": asdict(training)}
+    about = {"model": {**asdict(model.architecture), "context": model.context}, "training": asdict(optimization)}
     folder = None if save is None else Folder.at(save, about, [key, *jax.tree.leaves((world, model))])
-    run = trained(model, DocumentLoss(world, training.batch), training, prng_key(key), folder=folder, last=False)
+    run = trained(
+        model, DocumentLoss(world, optimization.batch), optimization, prng_key(key), folder=folder, last=False
+    )
     if run.failed:
         raise not_finite(run, None)
     return run.weights

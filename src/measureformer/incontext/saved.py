@@ -32,9 +32,11 @@ def load_learner(folder: Any) -> InContextModel:
     >>> import jax, pathlib, tempfile, measureformer as mf
     >>> task, small = mf.incontext.tasks.linear(1), mf.incontext.Architecture(width=8, layers=1, heads=1)
     >>> model = mf.incontext.InContextModel.random(jax.random.key(0), 1, small, points=3)
-    >>> training = mf.incontext.Training(steps=5, batch=8)
+    >>> optimization = mf.Optimization(steps=5, batch=8)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found = mf.incontext.train_learner(task, model, jax.random.key(1), points=3, training=training, save=folder)
+    ...     found = mf.incontext.train_learner(
+    ...         task, model, jax.random.key(1), points=3, optimization=optimization, save=folder
+    ...     )
     ...     mf.incontext.load_learner(folder).parameters
     961
     """

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,80 +21,7 @@ from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.storage.folder import Folder
 from measureformer.training.devices import part_of
 from measureformer.training.loop import Observer, Run, trained
-
-Method = Literal["adam", "sgd", "momentum", "normalized", "sign"]
-METHODS = ("adam", "sgd", "momentum", "normalized", "sign")
-
-
-@dataclass(frozen=True)
-class Training:
-    """How to train: number of steps, prompts in each, and the optimiser.
-
-    The rate grows linearly over the first `warmup` share of the steps, then falls as a cosine to a hundredth of `rate`;
-    `constant` keeps it. `clip` bounds the norm of the gradient. Methods: "adam", "sgd", "momentum" (0.9), "normalized"
-    (the gradient over its norm), "sign" (the signs of its entries).
-
-    >>> import measureformer as mf
-    >>> mf.incontext.Training(steps=100, rate=3e-3).method
-    'adam'
-    """
-
-    steps: int = 4000
-    batch: int = 64
-    rate: float = 1e-3
-    method: Method = "adam"
-    clip: float | None = 1.0
-    warmup: float = 0.1
-    constant: bool = False
-
-    def __post_init__(self) -> None:
-        positive_int(self.steps, "steps")
-        positive_int(self.batch, "batch")
-        if self.method not in METHODS:
-            raise OptionError(
-                got=f"method = {self.method!r}", need=f"one of {', '.join(METHODS)}", do='Leave it out for "adam".'
-            )
-        for name, value in (("rate", self.rate), ("clip", 1.0 if self.clip is None else self.clip)):
-            if not (isinstance(value, (int, float)) and 0 < value < math.inf):
-                raise OptionError(got=f"{name} = {value!r}", need="a positive number", do="Leave it out.")
-        if not 0 <= self.warmup < 1:
-            raise OptionError(got=f"warmup = {self.warmup!r}", need="a share of the steps, in [0, 1)", do="Try 0.1.")
-
-    @property
-    def tol(self) -> None:
-        """Fresh data have no last loss: training takes all its steps."""
-        return
-
-    @property
-    def optimizer(self) -> Any:
-        import optax
-
-        rate = self.rate if self.constant else self._rate_at
-        clipped = optax.identity() if self.clip is None else optax.clip_by_global_norm(self.clip)
-        return optax.chain(clipped, direction(self.method), optax.scale_by_learning_rate(rate))
-
-    def _rate_at(self, step: Any) -> Array:
-        """The rate of a step, as a branch: the compiler would compute its cosine again for every weight otherwise."""
-        rise, least = int(self.warmup * self.steps), self.rate / 100
-        length = max(self.steps - rise, 1)
-        grow = lambda s: self.rate * s / max(rise, 1)  # noqa: E731
-        fall = lambda s: (  # noqa: E731
-            least + (self.rate - least) * 0.5 * (1 + jnp.cos(math.pi * jnp.minimum((s - rise) / length, 1)))
-        )
-        return jax.lax.cond(step < rise, grow, fall, jnp.asarray(step, jnp.float32))
-
-
-def direction(method: Method) -> Any:
-    """What an optimiser makes of the gradient, before the rate."""
-    import optax
-
-    return {
-        "adam": optax.scale_by_adam,
-        "sgd": optax.identity,
-        "momentum": lambda: optax.trace(0.9),
-        "normalized": optax.normalize_by_update_norm,
-        "sign": optax.scale_by_sign,
-    }[method]()
+from measureformer.training.optimization import Optimization
 
 
 @dataclass(frozen=True)
@@ -152,7 +78,7 @@ def train_learner(
     key: Any,
     *,
     points: int = 11,
-    training: Training | None = None,
+    optimization: Optimization | None = None,
     curriculum: Curriculum | None = None,
     watch: int | None = None,
     save: Any = None,
@@ -172,20 +98,20 @@ def train_learner(
     >>> import jax, measureformer as mf
     >>> task, small = mf.incontext.tasks.linear(1), mf.incontext.Architecture(width=8, layers=1, heads=1)
     >>> model = mf.incontext.InContextModel.random(jax.random.key(0), 1, small, points=3)
-    >>> training = mf.incontext.Training(steps=5, batch=8)
-    >>> found = mf.incontext.train_learner(task, model, jax.random.key(1), points=3, training=training)
+    >>> optimization = mf.Optimization(steps=5, batch=8)
+    >>> found = mf.incontext.train_learner(task, model, jax.random.key(1), points=3, optimization=optimization)
     >>> found.losses.shape
     (5,)
     """
-    training = Training() if training is None else training
+    optimization = Optimization(steps=4000) if optimization is None else optimization
     points = _checked(task, model, points, curriculum)
-    objective = InContextLoss(task, curriculum, training.batch, points)
+    objective = InContextLoss(task, curriculum, optimization.batch, points)
     about = {
         "model": model.about(),
         "task": described(task),
         "points": points,
         "curriculum": described(curriculum),
-        "training": asdict(training),
+        "training": asdict(optimization),
         "watch": watch,
     }
     observer = None
@@ -195,7 +121,7 @@ def train_learner(
         observer = Observer(lambda weights: observables(weights, prompts, task), every)
     # after everything that can be refused: a folder of a training that cannot be would be in the way of one that can
     folder = None if save is None else Folder.at(save, about, [key, *jax.tree.leaves((model, task)), *_seen(task)])
-    run = trained(model, objective, training, prng_key(key), folder=folder, observer=observer, last=False)
+    run = trained(model, objective, optimization, prng_key(key), folder=folder, observer=observer, last=False)
     if folder is not None:
         write_model(folder.path, run.good if run.failed else run.weights)
     if run.failed:

@@ -19,6 +19,7 @@ from measureformer.maps import AbstractInContextMap
 from measureformer.maps.base import push_through
 from measureformer.measures import Discrete, SpaceTime
 from measureformer.numerics.arrays import cast, common_dtype
+from measureformer.text.tokens import Tokenizer
 
 Kept = TypeVar("Kept")
 

@@ -13,7 +13,7 @@ import numpy as np
 from measureformer.errors import DtypeError, OptionError, TextError
 from measureformer.incontext.blocks import Architecture
 from measureformer.incontext.language import CorpusLoss, LanguageModel
-from measureformer.incontext.train import Training, not_finite
+from measureformer.incontext.train import not_finite
 from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.random import two_keys
 from measureformer.storage.folder import Folder
@@ -22,6 +22,7 @@ from measureformer.text.corpus import split
 from measureformer.text.ngram import ngram
 from measureformer.text.tokens import Tokenizer
 from measureformer.training.loop import Observer, trained
+from measureformer.training.optimization import Optimization
 
 TOGETHER = 16
 """Windows whose perplexity is computed at once."""
@@ -48,7 +49,7 @@ def train_text(
     architecture: Architecture | None = None,
     context: int = 128,
     tokenizer: Literal["characters", "byte pairs"] = "characters",
-    training: Training | None = None,
+    optimization: Optimization | None = None,
     watch: int | None = None,
     save: Any = None,
 ) -> TextTrained:
@@ -66,12 +67,12 @@ def train_text(
     >>> small = mf.incontext.Architecture(width=8, layers=1, heads=1)
     >>> found = mf.text.train_text(
     ...     "to be or not to be, that is the question. " * 20, jax.random.key(0), architecture=small, context=8,
-    ...     training=mf.incontext.Training(steps=3, batch=4),
+    ...     optimization=mf.Optimization(steps=3, batch=4),
     ... )
     >>> found.losses.shape, found.trigram < found.perplexity
     ((3,), True)
     """
-    training = Training(steps=2000, batch=16, rate=2e-3) if training is None else training
+    optimization = Optimization(steps=2000, batch=16, rate=2e-3) if optimization is None else optimization
     architecture = Architecture(width=128, layers=4, heads=4) if architecture is None else architecture
     if save is not None:
         saved.check_architecture(architecture)
@@ -80,7 +81,7 @@ def train_text(
     start = LanguageModel.random(of_weights, architecture, vocabulary=tools.size, context=context)
     about = {
         "model": {**asdict(architecture), "context": context, "tokenizer": tokenizer, "vocabulary": tools.size},
-        "training": asdict(training),
+        "training": asdict(optimization),
         "watch": watch,
     }
     observer = None
@@ -89,11 +90,11 @@ def train_text(
         observer = Observer(look, positive_int(watch, "watch"))
     # after everything that can be refused: a folder of a training that cannot be would be in the way of one that can
     folder = None if save is None else Folder.at(save, about, [key, seen, *jax.tree.leaves(start)])
-    objective = CorpusLoss(jnp.asarray(seen), training.batch)
-    run = trained(start, objective, training, of_data, folder=folder, observer=observer, last=False)
+    objective = CorpusLoss(jnp.asarray(seen), optimization.batch)
+    run = trained(start, objective, optimization, of_data, folder=folder, observer=observer, last=False)
     found = saved.TextModel(run.good if run.failed else run.weights, tools)
     if folder is not None:
-        saved.save(found, folder.path)
+        saved.save_text(found, folder.path)
     if run.failed:
         raise not_finite(run, folder)
     trigram = ngram(seen, tools.size).perplexity(unseen)

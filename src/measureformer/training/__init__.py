@@ -1,5 +1,4 @@
 """Training of anything by gradients: one loop, one way to save it and to go on, over the devices that there are."""
 
-from measureformer.training.devices import use_cores
-
-__all__ = ["use_cores"]
+from measureformer.training.devices import use_cores as use_cores
+from measureformer.training.optimization import Optimization as Optimization

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.errors import DtypeError, TrainingError
-from measureformer.flows.training import Problem, Training
+from measureformer.flows.training import Problem
 from measureformer.maps.transformer import Transformer
 from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
@@ -20,6 +20,7 @@ from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.random import generator
 from measureformer.storage.folder import Folder
 from measureformer.training.loop import trained
+from measureformer.training.optimization import Optimization
 from measureformer.universality.compiled import Layers, Weights, as_transformer, values
 from measureformer.universality.contexts import Contexts, answers, drawn
 from measureformer.universality.search import Search, sizes_of
@@ -70,7 +71,7 @@ class Trained:
     >>> import jax, measureformer as mf
     >>> found = mf.universality.train_functional(
     ...     mf.universality.mean(1), mf.Box([0.0], [1.0]), jax.random.key(0),
-    ...     training=mf.flows.Training(steps=100, rate=0.01), search=mf.universality.Search(contexts=60),
+    ...     optimization=mf.Optimization(steps=100, rate=0.01), search=mf.universality.Search(contexts=60),
     ... )
     >>> found.held_out < found.scale, found.transformer.depth
     (True, 4)
@@ -95,7 +96,7 @@ def train_functional(
     key: Any,
     *,
     architecture: Architecture | None = None,
-    training: Training | None = None,
+    optimization: Optimization | None = None,
     search: Search | None = None,
     save: Any = None,
 ) -> Trained:
@@ -113,12 +114,13 @@ def train_functional(
     >>> small = mf.universality.Architecture(layers=1, dim=8, width=8)
     >>> mf.universality.train_functional(
     ...     mf.universality.variance(1), mf.Box([0.0], [1.0]), jax.random.key(0), architecture=small,
-    ...     training=mf.flows.Training(steps=30), search=mf.universality.Search(contexts=60),
+    ...     optimization=mf.Optimization(steps=30), search=mf.universality.Search(contexts=60),
     ... ).parameters
     425
     """
     architecture = Architecture() if architecture is None else architecture
-    training = Training(steps=2000, rate=0.005) if training is None else training
+    if optimization is None:
+        optimization = Optimization(steps=2000, rate=0.005, clip=None, warmup=0.0, final=0.0)
     search = Search() if search is None else search
     if not isinstance(domain, AbstractDomain):
         raise DtypeError(
@@ -142,10 +144,10 @@ def train_functional(
         "contexts": contexts.size,
         "dim": domain.dim,
         "architecture": asdict(architecture),
-        "training": asdict(training),
+        "training": asdict(optimization),
     }
     folder = None if save is None else Folder.at(save, about, [*problem, *jax.tree.leaves(start)])
-    run = trained(start, SquaredError(problem), training, prng_key(key), folder=folder)
+    run = trained(start, SquaredError(problem), optimization, prng_key(key), folder=folder)
     weights = _unscaled(run.good, middle, spread)
     net = as_transformer(weights, jax.nn.gelu, (architecture.width,) * architecture.layers)
     if run.failed:

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from measureformer.atlas.helpers.random import once
-from measureformer.incontext import Architecture, InContextModel, Training, observables
+from measureformer.incontext import Architecture, InContextModel, observables
 from measureformer.incontext.models import Reading
 from measureformer.incontext.tasks import Prompts, Task
 from measureformer.incontext.train import InContextLoss, Trained
 from measureformer.training.loop import Observer, trained
+from measureformer.training.optimization import Optimization
 
 Kind = Literal["linear", "tree"]
 KINDS = ("linear", "tree")
@@ -109,12 +110,12 @@ def start(key: Any, learner: Learner) -> InContextModel:
 def learned(key: Any, learner: Learner, *, blend: float = 0.0) -> Trained:
     """The model after training with this key, and what was seen meanwhile."""
     law, seen = task(learner, blend=blend), prompts(key, learner, 64)
-    training = Training(steps=learner.steps, batch=learner.batch, rate=learner.rate)
+    optimization = Optimization(steps=learner.steps, batch=learner.batch, rate=learner.rate)
     look = lambda model: observables(model, seen, law, steepness=False)  # noqa: E731
     run = trained(
         start(key, learner),
         InContextLoss(law, None, learner.batch, learner.points),
-        training,
+        optimization,
         key,
         observer=Observer(look, max(learner.steps // learner.looks, 1)),
         last=False,

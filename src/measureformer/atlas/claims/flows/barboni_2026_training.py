@@ -14,9 +14,10 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.flows.training import FlowLoss, Problem, Stack, Training, resting
+from measureformer.flows.training import Depth, FlowLoss, Problem, Stack, resting
 from measureformer.numerics.types import Key
 from measureformer.training.loop import started, updated
+from measureformer.training.optimization import Optimization
 
 DIM = 2
 
@@ -75,14 +76,14 @@ def _problem(rng: np.random.Generator, config: Config, setting: Setting) -> tupl
 
 
 @eqx.filter_jit
-def _losses(stacks: Stack, problems: Problem, training: Training) -> Array:
+def _losses(stacks: Stack, problems: Problem, optimization: Optimization, depth: Depth) -> Array:
     """The loss before each step, for a batch of trainings at once."""
 
     def one(stack: Stack, problem: Problem) -> Array:
         def step(state: Any, _: None) -> tuple[Any, Array]:
-            return updated(state, FlowLoss(problem, training), training, jax.random.key(0))  # no fresh data
+            return updated(state, FlowLoss(problem, depth), optimization, jax.random.key(0))  # no fresh data
 
-        return jax.lax.scan(step, started(stack, training), None, training.steps)[1]
+        return jax.lax.scan(step, started(stack, optimization), None, optimization.steps)[1]
 
     return jax.vmap(one)(stacks, problems)
 
@@ -101,10 +102,9 @@ def _trained(key: Key, config: Config, settings: tuple[Setting, ...]) -> tuple[n
             start.V[:, setting.heads :] = 0  # a head without values stays without influence
             problems, stacks, floors = [*problems, problem], [*stacks, start], [*floors, floor]
     stack, problem = (jax.tree.map(lambda *leaves: np.stack(leaves), *group) for group in (stacks, problems))
-    training = Training(
-        steps=config.steps, method="adam", rate=config.rate, solver="euler", depth=config.depth, tol=1e-30
-    )
-    losses = np.asarray(_losses(stack, problem, training))
+    optimization = Optimization(config.steps, config.rate, clip=None, warmup=0.0, final=0.0, tol=1e-30)
+    depth = Depth(config.pieces, "euler", config.depth)
+    losses = np.asarray(_losses(stack, problem, optimization, depth))
     first, last, least = (np.reshape(part, (-1, config.seeds)) for part in (losses[:, 0], losses[:, -1], floors))
     return first, last, least
 

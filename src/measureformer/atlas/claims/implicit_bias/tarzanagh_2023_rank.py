@@ -51,12 +51,12 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
             ranks = []
             for i in range(config.problems):
                 problem = _problem(rng, n, d, variant)
-                for norm, tol in (("frobenius", 1e-8), ("nuclear", 1e-4)):
+                for norm in over:
                     if norm == "nuclear" and (i >= config.nuclear or d != dims[0]):
                         continue
                     found = problem.svm(np.zeros(len(problem.X), int), norm)
                     if found.feasible:
-                        rank = found.rank(tol)
+                        rank = found.rank(1e-8 if norm == "frobenius" else 1e-4)
                         over[norm].append(rank - min(n, d))
                         ranks += [rank] if norm == "frobenius" else []
             means[n].append(float(np.mean(ranks)) if ranks else np.nan)

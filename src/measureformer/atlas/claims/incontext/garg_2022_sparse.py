@@ -11,10 +11,11 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.incontext import Architecture, InContextModel, Training, train_learner
+from measureformer.incontext import Architecture, InContextModel, train_learner
 from measureformer.incontext.baselines import lasso, least_squares, least_squares_error
 from measureformer.incontext.tasks import Prompts, sparse
 from measureformer.numerics.types import Key
+from measureformer.training.optimization import Optimization
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ def _learned(key: Key, config: Config) -> dict[str, np.ndarray]:
     """Normalised errors of a transformer trained on sparse functions and of least squares, (prompts, 1 ≤ k < d)."""
     task = sparse(config.size, nonzero=1)
     model = InContextModel.random(key, config.size, Architecture(64, 3, 4), reading="measure")
-    training = Training(steps=config.steps, batch=64, rate=1.5e-3)
-    found = train_learner(task, model, jax.random.fold_in(key, 1), points=config.size, training=training)
+    optimization = Optimization(steps=config.steps, batch=64, rate=1.5e-3)
+    found = train_learner(task, model, jax.random.fold_in(key, 1), points=config.size, optimization=optimization)
     drawn = task.sample(jax.random.fold_in(key, 2), config.asked, config.size, dtype=np.float32)
     mine, truth = np.asarray(found.model.predictions(drawn.x, drawn.y)), np.asarray(drawn.y)
     answers = {"transformer": mine, "least squares": least_squares(drawn)}

@@ -11,10 +11,11 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Role, Series, Style
-from measureformer.incontext import Architecture, LanguageModel, Training, retrieval, train_reader
+from measureformer.incontext import Architecture, LanguageModel, retrieval, train_reader
 from measureformer.incontext.bayes import Ginc, TokenPrompts, ginc
 from measureformer.incontext.retrieval import Retrieval
 from measureformer.numerics.types import Key
+from measureformer.training.optimization import Optimization
 
 LENGTHS = (3, 5, 8)
 SMALL: dict[str, int] = {"values": 5, "slots": 5, "symbols": 20}
@@ -97,8 +98,8 @@ def _taught(key: Key, config: Config, *, blind: bool) -> LanguageModel:
     world = ginc(key, **SMALL)
     taught = (_without_concepts(world) if blind else world).smoothed(JUMPS)
     start = LanguageModel.random(key, Architecture(64, 2, 2), vocabulary=world.symbols, context=9 * config.most + 8)
-    training = Training(steps=config.steps, batch=32, rate=3e-3)
-    return train_reader(taught, start, jax.random.fold_in(key, 1), training=training)
+    optimization = Optimization(steps=config.steps, batch=32, rate=3e-3)
+    return train_reader(taught, start, jax.random.fold_in(key, 1), optimization=optimization)
 
 
 @once

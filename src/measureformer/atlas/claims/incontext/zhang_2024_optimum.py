@@ -11,7 +11,6 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.incontext import Training
 from measureformer.incontext.linear import (
     LinearLoss,
     LinearModel,
@@ -22,6 +21,7 @@ from measureformer.incontext.linear import (
     train_linear,
 )
 from measureformer.numerics.types import Key
+from measureformer.training.optimization import Optimization
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def _covariance(config: Config) -> np.ndarray:
 def _trained(key: Key, config: Config, *, shuffled: bool) -> LinearTrained:
     first, second = jax.random.split(key)
     start = LinearModel.random(first, config.dim)
-    training = Training(steps=config.steps, batch=config.batch, rate=0.02, clip=None, warmup=0.0)
+    optimization = Optimization(steps=config.steps, batch=config.batch, rate=0.02, clip=None, warmup=0.0)
     return train_linear(
-        start, _covariance(config), second, examples=config.examples, training=training, shuffled=shuffled
+        start, _covariance(config), second, examples=config.examples, optimization=optimization, shuffled=shuffled
     )
 
 

@@ -33,9 +33,9 @@ def _errors(key: Key, config: Config, cells: tuple[int, ...]) -> dict[str, Curve
     F = wave(X)
     found: dict[str, Curve] = {kind: [] for kind in KINDS}
     for D in cells:
-        deep = yun.compile(wave, d=1, n=3, delta=1 / D)
-        sparse = sparsity.compile(wave, sparsity.pattern("window", 3), d=1, delta=1 / D)
-        one = boltzmann.compile(wave, d=1, n=3, delta=1 / D)
+        deep = yun.compile_yun(wave, d=1, n=3, delta=1 / D)
+        sparse = sparsity.compile_sparse(wave, sparsity.sparse_pattern("window", 3), d=1, delta=1 / D)
+        one = boltzmann.compile_one_layer(wave, d=1, n=3, delta=1 / D)
         made = (
             (deep.census.parameters, deep.run(X)),
             (sparse.census.parameters, sparse.run(X)),
@@ -92,7 +92,10 @@ def _figure(config: Config, found: dict[str, Curve], trained: tuple[int, float])
         "parameters",
         "L2 distance to f",
         (
-            *(Series(kind, *zip(*curve, strict=True), role="measured") for kind, curve in found.items()),
+            *(
+                Series(kind, [x for x, _ in curve], [y for _, y in curve], role="measured")
+                for kind, curve in found.items()
+            ),
             Series("trained", trained[:1], trained[1:], "points", role="measured"),
         ),
         xscale="log",

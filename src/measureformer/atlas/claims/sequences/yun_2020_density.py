@@ -39,7 +39,7 @@ def _measured(key: Key, config: Config, *, cold: bool) -> dict[float, Row]:
     X = generator(key).uniform(size=(config.points, 2, 1))
     found: dict[float, Row] = {}
     for ramp in RAMPS:
-        net = yun.compile(wave, d=1, n=2, delta=1 / D, ramp=ramp)
+        net = yun.compile_yun(wave, d=1, n=2, delta=1 / D, ramp=ramp)
         if not cold:
             net = replace(net, shifts=tuple(replace(layer, gain=1.0) for layer in net.shifts))
         off = np.abs(net.run(X, "soft") - net.run(X, "hard")).max(axis=(1, 2)) > 1e-6

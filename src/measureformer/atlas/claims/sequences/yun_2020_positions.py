@@ -37,7 +37,7 @@ def _errors(key: Key, config: Config, *, positions: bool) -> dict[int, tuple[flo
     D = 4
     while config.finest >= D:
         f = running_sum if positions else _symmetrised
-        net = yun.compile(f, d=1, n=config.n, delta=1 / D, positions=positions)
+        net = yun.compile_yun(f, d=1, n=config.n, delta=1 / D, positions=positions)
         error = np.sqrt(((net.run(X) - running_sum(X)) ** 2).sum(axis=(1, 2)).mean())
         found[D] = error, config.n**0.5 * config.n / (2 * D)
         D *= 2

@@ -22,7 +22,7 @@ class Config:
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:
     D, d, n = config.cells, 2, 2
-    net = yun.compile(lambda X: X, d=d, n=n, delta=1 / D)
+    net = yun.compile_yun(lambda X: X, d=d, n=n, delta=1 / D)
     # δ^(−nd), or δ^(nd) as it is sometimes printed
     J = float(D) ** (-n * d if variant == "inverse-exponent" else n * d)
     X = generator(key).uniform(-0.5, 1.5, size=(config.points, n, d))

@@ -29,7 +29,7 @@ def _budgets(config: Config) -> dict[int, ErrorBudget]:
     sizes = [D for D in (4, 8, 16, 32) if config.finest >= D]
     # |f(X) − f(Y)| ≤ (π + 1)|X − Y| in the largest entry
     return {
-        D: yun.compile(wave, d=1, n=2, delta=1 / D, ramp=2.0**-config.ramp).error_budget(
+        D: yun.compile_yun(wave, d=1, n=2, delta=1 / D, ramp=2.0**-config.ramp).error_budget(
             2, points=config.points, modulus=(math.pi + 1) / (2 * D)
         )
         for D in sizes

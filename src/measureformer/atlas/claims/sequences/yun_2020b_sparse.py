@@ -27,15 +27,15 @@ def _sizes(config: Config) -> list[int]:
 
 
 def _pattern(name: str, n: int, variant: str) -> np.ndarray:
-    seen = sparsity.pattern(name, n)
+    seen = sparsity.sparse_pattern(name, n)
     if variant == "causal":
         return seen & np.tri(n, dtype=bool)
-    return seen | sparsity.pattern("window", n, width=math.isqrt(n)) if variant == "wide-windows" else seen
+    return seen | sparsity.sparse_pattern("window", n, width=math.isqrt(n)) if variant == "wide-windows" else seen
 
 
 def _exact(name: str, variant: str) -> float:
     """Share of all sequences, n = 3 and δ = 1/4, that the construction along this pattern answers exactly."""
-    net = sparsity.compile(lambda X: np.cumsum(X, axis=-2), sparsity.pattern(name, 3), d=1, delta=1 / 4)
+    net = sparsity.compile_sparse(lambda X: np.cumsum(X, axis=-2), sparsity.sparse_pattern(name, 3), d=1, delta=1 / 4)
     mask = _pattern(name, 3, variant)[0]
     net = replace(net, shifts=tuple(replace(layer, mask=mask) for layer in net.shifts))
     X = (np.array(list(itertools.product(range(4), repeat=3)))[:, :, None] + 0.5) / 4
@@ -46,7 +46,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     sizes, checks = _sizes(config), list[Check]()
     for i, name in enumerate(NAMES):
         for n in sizes:
-            found = sparsity.check(_pattern(name, n, variant))
+            found = sparsity.check_pattern(_pattern(name, n, variant))
             universal, per_token = found.universal == "yes", found.connections[0] / n
             checks += [
                 Check(f"pattern {i}, n = {n}: universal", universal, low=1.0, rejected_by="causal"),
@@ -59,7 +59,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 
 def _figure(sizes: list[int]) -> Figure:
     def curve(name: str, role: Role) -> Series:
-        counts = [sum(sparsity.check(sparsity.pattern(name, n)).connections) / n for n in sizes]
+        counts = [sum(sparsity.check_pattern(sparsity.sparse_pattern(name, n)).connections) / n for n in sizes]
         return Series(name, range(len(sizes)), counts, role=role)
 
     measured = [curve(name, "measured") for name in ("dense", "strided", "fixed", "star", "window")]
