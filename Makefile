@@ -86,7 +86,7 @@ package: setup ## build the wheel and the sdist into dist/, install each into a 
 	@$(PY) tools/_install.py
 
 # some tests of each library that the package stands on
-PART := tests/attention tests/cli tests/package tests/report tests/result tests/measures tests/transport tests/flows \
+PART := tests/attention tests/cli tests/package tests/pages tests/figures tests/measures tests/transport tests/flows \
 	tests/memory tests/implicit_bias
 
 # old releases meet newer libraries of others, whose warnings are for them

@@ -1,4 +1,4 @@
-"""The figure of docs/grid.md: error against certificate, time against n, and a million tokens flowing in the plane.
+"""The figure of docs/attention.md: error against certificate, time against n, and a million tokens in the plane.
 
 .venv/bin/python benchmarks/grid_figure.py          some minutes
 .venv/bin/python benchmarks/grid_figure.py --fast   fewer tokens, to try it

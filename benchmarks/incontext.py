@@ -26,7 +26,6 @@ import measureformer as mf
 from measureformer import text
 from measureformer.cli.incontext import PRESETS
 from measureformer.incontext import (
-    Architecture,
     InContextModel,
     LanguageModel,
     error_curve,
@@ -36,6 +35,7 @@ from measureformer.incontext import (
 from measureformer.incontext.language import CorpusLoss
 from measureformer.incontext.train import InContextLoss
 from measureformer.training import loop
+from measureformer.training.architecture import Architecture
 from measureformer.training.devices import everywhere
 
 FAST = "--fast" in sys.argv
@@ -152,7 +152,7 @@ def reached(preset: str, seconds: float, least: float, minutes: float) -> list[N
 
 def written() -> tuple[list[Number], str]:
     """A model of text against a trigram model, on text that was held out, and what it writes. Goes on where it was."""
-    documents, folder = text.documentation(), RUNS / "text"
+    documents, folder = text.corpus.documentation(), RUNS / "text"
     letters = text.Tokenizer.characters(documents)
     small = Architecture(width=128, layers=4, heads=4)
     net = LanguageModel.random(jax.random.key(0), small, vocabulary=letters.size, context=128)
@@ -175,7 +175,7 @@ def written() -> tuple[list[Number], str]:
 
 
 def main() -> None:
-    mf.use_cores()  # as `measureformer icl train` does
+    mf.use_cores()  # as `measureformer incontext train` does
     (mine, count), (other, same) = ours(), theirs()
     if abs(count - same) > 0.01 * count:
         raise SystemExit(f"models of {count} and {same} parameters are not the same")

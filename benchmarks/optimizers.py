@@ -21,12 +21,13 @@ import jax
 import numpy as np
 from compare import CONSOLE, RESULTS, machine
 from optimizers_figure import drawn
+from optimizers_study import GROUPS, OPTIMIZERS, Comparison, compare_optimizers
 
 from measureformer import text
-from measureformer.incontext import Architecture, compare_optimizers, tasks
+from measureformer.incontext import tasks
 from measureformer.incontext.language import Corpus
-from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS, Comparison
 from measureformer.storage.files import write_atomically
+from measureformer.training.architecture import Architecture
 from measureformer.training.optimization import Optimization
 
 FAST = "--fast" in sys.argv
@@ -56,7 +57,7 @@ def steps(problem: str) -> int:
 def problem(name: str) -> Any:
     if name == "in context":
         return tasks.linear(DIM)
-    written = text.documentation()[:300_000]
+    written = text.corpus.documentation()[:300_000]
     letters = text.Tokenizer.characters(written)
     return Corpus(letters.encode(written), letters.size, context=32)
 

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogFormatterMathtext, LogLocator, NullLocator
+from optimizers_study import GROUPS, OPTIMIZERS
 
 from measureformer.figures.draw import style
 from measureformer.figures.roles import DASHES, INK, MARKERS, PALETTE
-from measureformer.incontext.optimizers import GROUPS, OPTIMIZERS
 
 WIDTH = 7.2
 """Of a page of a paper, in inches."""

@@ -15,14 +15,15 @@ from typing import Any
 import jax
 import numpy as np
 from compare import CONSOLE, RESULTS, machine
+from universality_study import error_curve, graded
 
 import measureformer as mf
 from measureformer.figures.draw import draw, to_svg
 from measureformer.figures.figure import Figure, Series
 from measureformer.storage.files import write_atomically
-from measureformer.universality import Architecture, Search, fit, fit_map, map_errors, train_functional
+from measureformer.training.architecture import Architecture
+from measureformer.universality import Search, fit, fit_map, map_errors, train_functional
 from measureformer.universality.lessons import CLIMBS, LARGE, LESSONS, POOL, SHARE, STEPS
-from measureformer.universality.study import error_curve, graded
 
 LINE, WIDE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
 SEEDS, OF_TARGETS = range(3), range(110, 115)
@@ -92,7 +93,7 @@ def trained(name: str, seed: int) -> Any:
     target, domain = TARGETS[name]
     out: list[tuple[int, float]] = []
     for size in (4, 8, 16):
-        net = Architecture(layers=2, dim=size, width=2 * size)
+        net = Architecture(width=size, layers=2, hidden=2 * size, norm="none")
         steps = mf.Optimization(steps=1500, rate=0.005)
         found = train_functional(
             target, domain, jax.random.key(seed), architecture=net, optimization=steps, search=SMALL
@@ -117,7 +118,7 @@ def corollary(name: str, seed: int) -> Any:
     velocity, domain = MAPS[name]
     f, key = pushed(velocity), jax.random.key(seed)
     search = Search(contexts=200, rounds=2, terms=200, blocks=300, candidates=1500)
-    net = Architecture(layers=2, dim=16, width=32)
+    net = Architecture(width=16, layers=2, hidden=32, norm="none")
     found = train_functional(mf.recover(f), domain, key, architecture=net, search=search)
     return {
         "compiled": fit_map(f, domain, key, tol=1e-4, search=search).held_out.relative_error,

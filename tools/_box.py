@@ -26,7 +26,7 @@ def main() -> None:
     found = mf.text.train_text(
         mf.text.corpus.documentation(),
         jax.random.key(0),
-        architecture=mf.incontext.Architecture(width=96, layers=5, heads=4),
+        architecture=mf.Architecture(width=96, layers=5, heads=4),
         context=128,
         optimization=mf.Optimization(steps=1500, batch=12, rate=2e-3),
         save=save,

@@ -1,8 +1,8 @@
 """Hook of MkDocs: pages that are made from files of the repository, so that nothing is kept twice.
 
 The reference has a page for each folder of the package that is home to a public name, with those names in the order of
-the table `_HOMES`; modules in `WHOLE` are shown with everything they define. A folder that is public under its own name
-adds what its `__init__.py` imports.
+the stub `__init__.pyi`; modules in `WHOLE` are shown with everything they define. A folder that is public under its own
+name adds what its `__init__.py` imports.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-import measureformer
 from measureformer.atlas.references import references
 
 ROOT = Path(__file__).parent.parent
 # MkDocs loads this file by its path
 sys.path.insert(0, str(ROOT / "tools"))
-from _rules import homes, parse  # noqa: E402
+from _rules import homes, namespaces, parse  # noqa: E402
 
 PACKAGE = ROOT / "src" / "measureformer"
-WHOLE = ("errors", "result")
+WHOLE = ("errors",)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 IMAGE = re.compile(r"^!\[(.*)\]\(\.\./(figures/.*)\)$", re.MULTILINE)
 # what every error inherits is said once, at the base class
@@ -35,7 +34,7 @@ COPIED = {"glossary.md": "GLOSSARY.md", "contributing.md": "CONTRIBUTING.md", "c
 def on_config(config: Any) -> Any:
     for entry in config["nav"]:
         if "Reference" in entry:
-            entry["Reference"] = [{home.lstrip("_"): f"api/{home.lstrip('_')}.md"} for home in public()]
+            entry["Reference"] = [{home: f"api/{home}.md"} for home in public()]
     return config
 
 
@@ -43,7 +42,7 @@ def on_files(files: Files, config: Any) -> Files:
     pages = {page: copied(source) for page, source in COPIED.items()}
     pages["references.md"] = bibliography()
     for home, names in public().items():
-        pages[f"api/{home.lstrip('_')}.md"] = reference_page(home, names)
+        pages[f"api/{home}.md"] = reference_page(home, names)
     for page, content in pages.items():
         files.append(File.generated(config, page, content=content))
     return files
@@ -65,25 +64,25 @@ def tutorial_figure(page: str) -> str:
 
 
 def copied(source: str) -> str:
-    """The text of a file of the root, with its links to other such files turned to their pages."""
+    """The text of a file of the root, with its links to other such files and to docs/ turned to their pages."""
     text = (ROOT / source).read_text(encoding="utf-8")
     for page, name in COPIED.items():
         text = text.replace(f"]({name})", f"]({page})")
-    return text
+    return text.replace("](docs/", "](")
 
 
 def public() -> dict[str, list[str]]:
-    """Home -> public names; a folder that is public as a whole may have none of its own in the table."""
+    """Folder -> public names of the package that it holds, which may be none if the folder is public as a whole."""
     found: dict[str, list[str]] = {}
-    for name, (home, _) in homes(parse(PACKAGE / "__init__.py")).items():
+    for name, (home, _) in homes(PACKAGE).items():
         found.setdefault(home, []).append(name)
-    return found | {home: [] for home in measureformer._NAMESPACES if home not in found}
+    return found | {home: [] for home in namespaces(PACKAGE) if home not in found}
 
 
 def reference_page(home: str, names: list[str]) -> str:
     source = PACKAGE / f"{home}.py"
     about = ast.get_docstring(parse(source if source.exists() else PACKAGE / home / "__init__.py")) or ""
-    title = f"# {home.lstrip('_')}\n\n"
+    title = f"# {home}\n\n"
     if home in WHOLE:
         return f"{title}::: measureformer.{home}\n    options: {WHOLE_OPTIONS}\n"
     blocks, explained = [about], "^_"
@@ -97,7 +96,7 @@ def reference_page(home: str, names: list[str]) -> str:
 
 def within(home: str, names: list[str]) -> list[str]:
     """The other names of a folder that is public as a whole, as `regularity.ball`."""
-    if home not in measureformer._NAMESPACES:
+    if home not in namespaces(PACKAGE):
         return []
     imports = (node for node in parse(PACKAGE / home / "__init__.py").body if isinstance(node, ast.ImportFrom))
     return [f"{home}.{alias.name}" for node in imports for alias in node.names if alias.name not in names]

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from _rules import Violation, homes, main, parse, python_files
-from references import ENTRY, KEY, REF, STATEMENT, Documented
+from _rules import Violation, homes, main, namespaces, parse, python_files
+from references import BIBLIOGRAPHY, ENTRY, KEY, REF, STATEMENT, Documented
 
 PACKAGE = "measureformer"
 PAGE = Path("docs") / "reading_map.md"
@@ -84,7 +84,7 @@ def collect(root: Path) -> Map:
                 )
     everything = {theorem for group in theorems.values() for theorem in group}
     claims_using, tests_using = defaultdict(list), defaultdict(list)
-    for path in python_files(package, "_claims"):
+    for path in python_files(package, "atlas/claims"):
         for claim, reference in _claims(parse(path)):
             for source in _sources(reference):
                 claims[source].append(claim)
@@ -97,7 +97,7 @@ def collect(root: Path) -> Map:
 
 
 def written(root: Path, found: Map) -> str:
-    bibliography = root / "src" / PACKAGE / "refs.bib"
+    bibliography = root / BIBLIOGRAPHY
     text = bibliography.read_text(encoding="utf-8") if bibliography.exists() else ""
     entries = {match[1]: match[2] for match in ENTRY.finditer(text)}
     lines = [HEAD]
@@ -119,7 +119,7 @@ def _rows(source: tuple[str, str], found: Map) -> Iterator[str]:
         yield f"| {place} | `{theorem.shown}` | {_few(claims)} | {_few(sorted(set(found.tests_using[theorem])))} |"
     if rest := sorted({*found.claims.get(source, [])} - told):
         # every claim and its control run in one test
-        yield f"| {place} | | {_few(rest, len(rest))} | `claims/test_every_claim.py` |"
+        yield f"| {place} | | {_few(rest, len(rest))} | `atlas/test_every_claim.py` |"
 
 
 def _few(names: list[str], most: int = 4) -> str:
@@ -210,16 +210,13 @@ def _spelled(tree: ast.Module, known: dict[str, str]) -> Iterator[str]:
 
 def _public(root: Path) -> dict[tuple[str, str], str]:
     """(folder, name) -> how it is called: `mf.flow`, `mf.regularity.lipschitz_ball`, `mf.incontext.linear.optimum`."""
-    init = root / "src" / PACKAGE / "__init__.py"
-    if not init.exists():
-        return {}
-    tree = parse(init)
+    package = root / "src" / PACKAGE
     found: dict[tuple[str, str], str] = {}
-    for folder in _namespaces(tree):
-        for node in parse(init.parent / folder / "__init__.py").body:
+    for folder in namespaces(package):
+        for node in parse(package / folder / "__init__.py").body:
             for alias in node.names if isinstance(node, ast.ImportFrom) else ():
-                found |= _shown(init.parent, folder, node.module or "", alias.name)
-    return found | {(home, name): f"mf.{name}" for name, (home, _) in homes(tree).items()}
+                found |= _shown(package, folder, node.module or "", alias.name)
+    return found | {(home.split(".")[0], name): f"mf.{name}" for name, (home, _) in homes(package).items()}
 
 
 def _shown(package: Path, folder: str, module: str, name: str) -> dict[tuple[str, str], str]:
@@ -234,13 +231,6 @@ def _shown(package: Path, folder: str, module: str, name: str) -> dict[tuple[str
             elif isinstance(node, ast.ImportFrom) and inner.name == "__init__.py":
                 found |= {(folder, f"{name}.{a.name}"): f"mf.{folder}.{name}.{a.name}" for a in node.names}
     return found
-
-
-def _namespaces(tree: ast.Module) -> list[str]:
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_NAMESPACES":
-            return list(ast.literal_eval(node.value))
-    return []
 
 
 if __name__ == "__main__":

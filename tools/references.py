@@ -2,7 +2,7 @@
 
 A docstring with a line that starts with `Statement` is that of a theory function: it needs a line
 `Ref  castin2024, Theorem 3.3; kim2021.` A `Claim(...)` needs `reference="castin2024, Section 3"`. Every key must be one
-of `src/measureformer/refs.bib`, where each key occurs once and each entry has author, title and year.
+of `src/measureformer/atlas/refs.bib`, where each key occurs once and each entry has author, title and year.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from _rules import Violation, main, parse, python_files
 KEY = re.compile(r"[a-z]+[0-9]{4}[a-z]?(?![0-9A-Za-z])")
 STATEMENT = re.compile(r"^\s*Statement\b", re.MULTILINE)
 REF = re.compile(r"^\s*Ref[ \t]+(\S.*)$", re.MULTILINE)
+BIBLIOGRAPHY = Path("src") / "measureformer" / "atlas" / "refs.bib"
 COLON = re.compile(r"^\s*Ref:", re.MULTILINE)
 ENTRY = re.compile(r"^@\w+\{\s*([^,\s]+)\s*,(.*?)^\}", re.MULTILINE | re.DOTALL)
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def rule(root: Path) -> Iterator[Violation]:
-    bibliography = root / "src" / "measureformer" / "refs.bib"
+    bibliography = root / BIBLIOGRAPHY
     text = bibliography.read_text(encoding="utf-8") if bibliography.exists() else ""
     yield from _entry_faults(bibliography, text)
     keys = {match[1] for match in ENTRY.finditer(text)}

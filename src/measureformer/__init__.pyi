@@ -20,9 +20,9 @@ from .atlas import Check as Check
 from .atlas import Claim as Claim
 from .atlas import Outcome as Outcome
 from .atlas import Result as Result
-from .atlas import check as check
 from .atlas import cite as cite
-from .atlas import claims as claims
+from .atlas.registry import check as check
+from .atlas.registry import claims as claims
 from .attention import Grid as Grid
 from .attention import GridPlan as GridPlan
 from .attention import Sharded as Sharded
@@ -76,6 +76,7 @@ from .structure import is_support_preserving as is_support_preserving
 from .structure import is_transformer as is_transformer
 from .structure import recover as recover
 from .structure import regular_derivative as regular_derivative
+from .training import Architecture as Architecture
 from .training import Optimization as Optimization
 from .training import use_cores as use_cores
 from .transport import conditional_wasserstein as conditional_wasserstein

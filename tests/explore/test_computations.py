@@ -254,9 +254,10 @@ def test_figures_are_well_formed_and_hostile_words_harmless() -> None:
         Series("b", (1.0,), (5.0,), "points", role="measured"),
     )
     for scale in ("linear", "log"):
-        text = plot.svg(Figure(bad, bad, bad, curves, yscale=scale))
-        ElementTree.fromstring(text)
-        assert "<script" not in text
+        figure = Figure(bad, bad, bad, curves, yscale=scale)
+        for text in (plot.svg(figure), plot.legend(figure)):
+            ElementTree.fromstring(text)
+            assert "<script" not in text
     ElementTree.fromstring(plot.svg(Figure("nothing", "x", "y", ())))
     with pytest.raises(OptionError):
         plot.svg(Figure("bars", "x", "y", (Series("a", (1.0,), (1.0,), "bars", role="measured"),)))

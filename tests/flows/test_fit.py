@@ -146,7 +146,7 @@ def test_a_head_that_is_switched_off_stays_so() -> None:
 @given(seed=st.integers(0, 10**6))
 def test_the_loss_is_a_function_of_the_measures(seed: int) -> None:
     contexts, points, targets = data(seed)
-    plain = loss(contexts, points, targets, SHORT)
+    plain = loss(contexts, points, targets, ONE)
     rng = np.random.default_rng(seed)
 
     def changed(mu: mf.Discrete, how: str) -> mf.Discrete:
@@ -165,23 +165,23 @@ def test_the_loss_is_a_function_of_the_measures(seed: int) -> None:
 
     for how in ("permuted", "passive tokens", "an atom split", "mass"):
         other = [changed(mu, how) for mu in contexts]
-        assert loss(other, points, targets, SHORT) == pytest.approx(plain, rel=1e-12), how
+        assert loss(other, points, targets, ONE) == pytest.approx(plain, rel=1e-12), how
     # the laws can fail: repeating one atom in full is another measure
     heavier = [mu + mf.Discrete.weighted(mu.points[:1], mu.weights[:1]) for mu in contexts]
-    assert abs(loss(heavier, points, targets, SHORT) - plain) > 1e-9 * plain
+    assert abs(loss(heavier, points, targets, ONE) - plain) > 1e-9 * plain
 
 
 def test_the_order_of_the_data_and_the_way_queries_are_grouped_do_not_matter() -> None:
     contexts, points, targets = data()
-    plain = loss(contexts, points, targets, SHORT)
-    assert loss(contexts[::-1], points[::-1], targets[::-1], SHORT) == pytest.approx(plain, rel=1e-12)
+    plain = loss(contexts, points, targets, ONE)
+    assert loss(contexts[::-1], points[::-1], targets[::-1], ONE) == pytest.approx(plain, rel=1e-12)
     # contexts[1] has two queries: the same context twice with one query each; kills a mean over contexts
     apart = (
         [*contexts, contexts[1]],
         [points[0], points[1][0], points[2], points[1][1]],
         [targets[0], targets[1][0], targets[2], targets[1][1]],
     )
-    assert loss(*apart, SHORT) == pytest.approx(plain, rel=1e-12)
+    assert loss(*apart, ONE) == pytest.approx(plain, rel=1e-12)
 
 
 def test_one_context_and_one_point_with_two_targets_have_a_floor() -> None:
@@ -315,9 +315,6 @@ def test_bad_data_are_refused(case: str) -> None:
     [
         {"steps": 0},
         {"method": "newton"},
-        {"solver": "heun"},
-        {"solver": "tsit5"},
-        {"depth": 0},
         {"rate": -1.0},
         {"tol": 0.0},
         {"tol": np.nan},
@@ -327,6 +324,12 @@ def test_bad_data_are_refused(case: str) -> None:
 def test_bad_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(errors.OptionError):
         Optimization(**options)
+
+
+@pytest.mark.parametrize("options", [{"solver": "heun"}, {"solver": "tsit5"}, {"pieces": 0}, {"steps": 0}], ids=str)
+def test_a_bad_depth_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(errors.OptionError):
+        Depth(**{"pieces": 1, **options})
 
 
 def test_a_key_and_whole_numbers_are_needed() -> None:

@@ -1,4 +1,4 @@
-"""The commands `icl` and `text`: they train, go on, evaluate, write, and refuse in a sentence."""
+"""The commands `incontext` and `text`: they train, go on, evaluate, write, and refuse in a sentence."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def command(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments), prog_name="measureformer", catch_exceptions=False)
 
 
-def test_icl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = ["--dim", "2", "--points", "3", "--width", "8", "--layers", "1", "--save", str(tmp_path / "icl")]
-    done = command("icl", "train", "--steps", "2", "--watch", "1", *sizes)
+def test_incontext(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = ["--dim", "2", "--points", "3", "--width", "8", "--layers", "1", "--save", str(tmp_path / "run")]
+    done = command("incontext", "train", "--steps", "2", "--watch", "1", *sizes)
     assert done.exit_code == 0, done.output
     assert "2 steps of 64 prompts" in done.output
     shown = command(
-        "icl",
+        "incontext",
         "evaluate",
-        str(tmp_path / "icl"),
+        str(tmp_path / "run"),
         "--points",
         "3",
         "--prompts",
@@ -41,23 +41,25 @@ def test_icl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # two examples span the plane: nothing is orthogonal to them; of all variants one, which is quicker
     everything = tasks.shifted
     monkeypatch.setattr(tasks, "shifted", lambda law: {ORTHOGONAL: everything(law)[ORTHOGONAL]})
-    shown = command("icl", "evaluate", str(tmp_path / "icl"), "--points", "3", "--prompts", "50", "--shifted")
+    shown = command("incontext", "evaluate", str(tmp_path / "run"), "--points", "3", "--prompts", "50", "--shifted")
     (line,) = (line for line in shown.output.splitlines() if line.startswith("orthogonal query"))
     assert line.endswith("after 1 examples")
     assert float(line.split()[2]) > 0.1
-    refused = command("icl", "evaluate", str(tmp_path / "icl"), "--points", "3", "--task", "dynamics", "--shifted")
+    refused = command(
+        "incontext", "evaluate", str(tmp_path / "run"), "--points", "3", "--task", "dynamics", "--shifted"
+    )
     assert refused.exit_code == 2
     assert refused.output.startswith("measureformer: got a Dynamics")
     assert "least squares" in (tmp_path / "curve.svg").read_text(encoding="utf-8")
     assert "local Lipschitz" in (tmp_path / "curve-training.svg").read_text(encoding="utf-8")
-    other = command("icl", "train", "--steps", "3", "--watch", "1", *sizes)
+    other = command("incontext", "train", "--steps", "3", "--watch", "1", *sizes)
     assert other.exit_code == 2
     assert "steps 2 there, 3 here" in other.output
     for wrong in (["--task", "cubic"], ["--preset", "day"], ["--reading", "tree"]):
-        refused = command("icl", "train", *sizes, *wrong)
+        refused = command("incontext", "train", *sizes, *wrong)
         assert refused.exit_code == 2
         assert refused.output.startswith("measureformer: got")
-    assert command("icl", "evaluate", str(tmp_path / "nothing")).exit_code == 2
+    assert command("incontext", "evaluate", str(tmp_path / "nothing")).exit_code == 2
 
 
 def test_text(tmp_path: Path) -> None:

@@ -138,7 +138,9 @@ def test_one_trained_layer_is_within_half_a_percent_of_the_closed_form() -> None
     covariance = np.diag(np.linspace(2.0, 0.5, d))
     best = linear.optimum(covariance, N)
     optimization = mf.Optimization(steps=1500, batch=256, rate=0.02, clip=None, warmup=0.0)
-    found = linear.train(linear.LinearModel.random(KEY, d), covariance, KEY, examples=N, optimization=optimization)
+    found = linear.train_linear(
+        linear.LinearModel.random(KEY, d), covariance, KEY, examples=N, optimization=optimization
+    )
     fresh = linear.LinearLoss(np.linalg.cholesky(covariance).T, N, 1).prompts(jax.random.key(1), 10_000)
     # on the same prompts, so that their noise is in both
     both = linear.compared(found.model, linear.LinearModel.descent(best.preconditioner[None]), fresh)
@@ -153,7 +155,7 @@ def test_two_trained_layers_do_what_the_construction_does() -> None:
     d, N = 5, 10
     start = linear.LinearModel.random(KEY, d, 2)
     optimization = mf.Optimization(steps=1500, batch=128, rate=0.02)
-    found = linear.train(start, np.eye(d), KEY, examples=N, optimization=optimization).model
+    found = linear.train_linear(start, np.eye(d), KEY, examples=N, optimization=optimization).model
     x, y, q, answer = linear.LinearLoss(np.eye(d), N, 1).prompts(jax.random.key(1), 5000)
 
     def weights(etas: Any, gamma: Any) -> linear.LinearModel:
@@ -188,7 +190,7 @@ def test_two_trained_layers_do_what_the_construction_does() -> None:
         (lambda: linear.optimum([[1.0, 2.0], [0.0, 1.0]], 3), errors.OptionError),
         (lambda: linear.optimum(-np.eye(2), 3), errors.OptionError),
         (
-            lambda: linear.train(linear.LinearModel.random(KEY, 2), np.eye(3), KEY, examples=4),
+            lambda: linear.train_linear(linear.LinearModel.random(KEY, 2), np.eye(3), KEY, examples=4),
             errors.DimensionMismatchError,
         ),
     ],

@@ -11,23 +11,14 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import (
-    Architecture,
-    InContextModel,
-    LanguageModel,
-    tasks,
-)
-from measureformer.incontext import (
-    laws as _laws,
-)
-from measureformer.incontext import (
-    observe as _observe,
-)
+from measureformer.incontext import InContextModel, LanguageModel, tasks
+from measureformer.incontext import laws as _laws
+from measureformer.incontext import observe as _observe
 from measureformer.incontext.models import Reading, sequence_tokens
 from measureformer.numerics.random import two_keys
 
 KEY = jax.random.key(0)
-SIZES = Architecture(width=8, layers=2, heads=2, branch=0.7)
+SIZES = mf.Architecture(width=8, layers=2, heads=2, hidden=12, branch=0.7)
 N = 5
 
 
@@ -141,7 +132,7 @@ def test_questions_that_are_no_examples(models: Any, prompts: Any) -> None:
 
 
 def test_a_language_model_is_a_causal_map() -> None:
-    net = perturbed(LanguageModel.random(KEY, Architecture(8, 1, 2), vocabulary=5, context=6, dtype=np.float64))
+    net = perturbed(LanguageModel.random(KEY, mf.Architecture(8, 1, 2), vocabulary=5, context=6, dtype=np.float64))
     tokens = np.array([[0, 3, 1, 4]])
     logits = np.asarray(net.logits(tokens))[0]
     sigma = mf.SpaceTime.uniform(np.eye(5)[tokens[0]], np.arange(4.0))
@@ -150,7 +141,7 @@ def test_a_language_model_is_a_causal_map() -> None:
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(np.exp(-surprise), p[np.arange(3), tokens[0, 1:]], rtol=1e-12)
     assert net.parameters == sum(leaf.size for leaf in jax.tree.leaves(net))
-    bare = Architecture(8, 1, 2, norm="none", branch=0.5)
+    bare = mf.Architecture(8, 1, 2, norm="none", branch=0.5)
     plain = perturbed(LanguageModel.random(KEY, bare, vocabulary=5, context=6, dtype=np.float64))
     np.testing.assert_allclose(plain.map.push(sigma).points, plain.logits(tokens)[0], atol=1e-12)
 
@@ -173,7 +164,7 @@ def test_the_structure_of_heads_is_that_of_the_maps(models: Any) -> None:
 
 
 def test_extremes_of_what_is_watched() -> None:
-    task, sizes = tasks.linear(2), Architecture(8, 1, 2)
+    task, sizes = tasks.linear(2), mf.Architecture(8, 1, 2)
     prompts = task.sample(KEY, 9, 4)
     model = InContextModel.random(KEY, 2, sizes, points=4, dtype=np.float64)
     blank = model.blocks._replace(qkv=model.blocks.qkv.at[:, :, :16].set(0.0))
@@ -193,7 +184,7 @@ def test_extremes_of_what_is_watched() -> None:
 
 def test_what_is_watched_of_a_measure_are_its_questions() -> None:
     # kills: attention of examples, which one layer feeds to nothing that is read, and the slopes of their read-outs
-    task, sizes = tasks.linear(2), Architecture(8, 1, 2, norm="none")
+    task, sizes = tasks.linear(2), mf.Architecture(8, 1, 2, norm="none")
     prompts = task.sample(KEY, 1, 3)
     model = perturbed(InContextModel.random(KEY, 2, sizes, reading="measure", dtype=np.float64))
     found = mf.incontext.observables(model, prompts, task)
@@ -221,7 +212,7 @@ def test_the_steepness_of_a_sequence_is_that_of_its_answers() -> None:
     # kills: read-outs at labels, which are no answers
     task = tasks.linear(2)
     prompts = task.sample(KEY, 1, 3)
-    model = perturbed(InContextModel.random(KEY, 2, Architecture(8, 1, 2), points=3, dtype=np.float64))
+    model = perturbed(InContextModel.random(KEY, 2, mf.Architecture(8, 1, 2), points=3, dtype=np.float64))
     tokens = sequence_tokens(jnp.asarray(prompts.x), jnp.asarray(prompts.y))[:, :5]
     slope = jax.jit(jax.jacrev(lambda rows: model.scores(rows)[0]))(tokens)
     answers = np.linalg.norm(np.asarray(slope)[::2].reshape(3, -1), ord=2)
@@ -238,10 +229,12 @@ def _with(model: InContextModel, blocks: Any) -> InContextModel:
 @pytest.mark.parametrize(
     ("call", "kind"),
     [
-        (lambda: Architecture(width=8, heads=3), errors.DimensionMismatchError),
-        (lambda: Architecture(width=0), errors.OptionError),
-        (lambda: Architecture(norm="batch"), errors.OptionError),  # pyright: ignore[reportArgumentType]
-        (lambda: Architecture(branch=-1.0), errors.OptionError),
+        (lambda: mf.Architecture(width=8, heads=3), errors.DimensionMismatchError),
+        (lambda: mf.Architecture(width=0), errors.OptionError),
+        (lambda: mf.Architecture(hidden=0), errors.OptionError),
+        (lambda: mf.Architecture(width=None), errors.DtypeError),  # pyright: ignore[reportArgumentType]
+        (lambda: mf.Architecture(norm="batch"), errors.OptionError),  # pyright: ignore[reportArgumentType]
+        (lambda: mf.Architecture(branch=-1.0), errors.OptionError),
         (lambda: InContextModel.random(KEY, 3, SIZES, points=4, reading="measure"), errors.OptionError),
         (lambda: InContextModel.random(0, 3, SIZES), errors.DtypeError),
     ],

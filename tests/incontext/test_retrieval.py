@@ -7,21 +7,16 @@ import jax
 import numpy as np
 import pytest
 
+import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import (
-    Architecture,
-    LanguageModel,
-    retrieval,
-    train_reader,
-)
-from measureformer.incontext import (
-    retrieval as _retrieval,
-)
+from measureformer.incontext import LanguageModel, retrieval, train_reader
 from measureformer.incontext.bayes import ginc
+from measureformer.incontext.retrieval import _said
+from measureformer.training.optimization import Optimization
 
 KEY = jax.random.key(0)
 WORLD = ginc(KEY, concepts=2, values=2, slots=3, symbols=6, permutations=2)
-SMALL = Architecture(width=8, layers=1, heads=2)
+SMALL = mf.Architecture(width=8, layers=1, heads=2)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +31,7 @@ def test_what_is_said_is_the_most_probable_token(model: LanguageModel, length: i
     # kills: a padded token that is seen, the answer of another place, the first `context` tokens in place of the last
     tokens = np.random.default_rng(length).integers(6, size=(16, length))
     direct = [int(np.asarray(model.logits(row[None, -20:]))[0, -1].argmax()) for row in tokens]
-    assert _retrieval._said(model, tokens).tolist() == direct
+    assert _said(model, tokens).tolist() == direct
     assert len(set(direct)) > 1
 
 

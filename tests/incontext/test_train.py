@@ -14,13 +14,13 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import Architecture, InContextModel, tasks
+from measureformer.incontext import InContextModel, tasks
 from measureformer.incontext.train import Trained
 from measureformer.training import loop
 from measureformer.training.optimization import Optimization
 
 KEY = jax.random.key(0)
-SMALL = Architecture(width=8, layers=1, heads=2)
+SMALL = mf.Architecture(width=8, layers=1, heads=2)
 SHORT = Optimization(steps=20, batch=8, rate=1e-2)
 TASK = tasks.linear(2)
 
@@ -49,7 +49,7 @@ def test_a_training_that_was_killed_ends_with_the_same_bits(tmp_path: Path, whol
     # kill -9 in the middle, in a process of its own; the rest here
     program = f"""
 import os, signal, jax, measureformer as mf
-from measureformer.incontext import Architecture, InContextModel, tasks
+from measureformer.incontext import InContextModel, tasks
 from measureformer.training.optimization import Optimization
 from measureformer.training import loop
 chunk, calls = loop._chunk, []
@@ -59,7 +59,7 @@ def dying(*arguments):
         os.kill(os.getpid(), signal.SIGKILL)
     return chunk(*arguments)
 loop._chunk = dying
-model = InContextModel.random(jax.random.key(0), 2, Architecture(8, 1, 2), points=4)
+model = InContextModel.random(jax.random.key(0), 2, mf.Architecture(8, 1, 2), points=4)
 optimization, folder = Optimization(steps=20, batch=8, rate=1e-2), {str(tmp_path / "run")!r}
 mf.incontext.train_learner(
     tasks.linear(2), model, jax.random.key(0), points=4, optimization=optimization, watch=7, save=folder
@@ -99,8 +99,8 @@ def test_another_training_in_the_folder_is_refused_with_the_difference(tmp_path:
     few = Optimization(steps=1, batch=8)
     run(tmp_path, few)
     for change, words in (
-        ({"training": Optimization(steps=2, batch=8)}, r"training\.steps 1 there, 2 here"),
-        ({"training": Optimization(steps=1, batch=8, rate=0.5)}, r"training\.rate 0\.001 there, 0\.5 here"),
+        ({"optimization": Optimization(steps=2, batch=8)}, r"training\.steps 1 there, 2 here"),
+        ({"optimization": Optimization(steps=1, batch=8, rate=0.5)}, r"training\.rate 0\.001 there, 0\.5 here"),
     ):
         with pytest.raises(errors.SavedRunError, match=words):
             run(tmp_path, **change)

@@ -137,8 +137,8 @@ class TestRecall:
     def test_the_sheet_is_the_same_every_time(self) -> None:
         images = M.images.pictures()[:2]
         found = {"modern": M.recall(images, images)}
-        assert M.recall.draw_recall(images, images, found) == M.recall.draw_recall(images, images, found)
-        assert M.recall.draw_recall(images, images, found, kind="png")[1:4] == b"PNG"
+        assert M.draw_recall(images, images, found) == M.draw_recall(images, images, found)
+        assert M.draw_recall(images, images, found, kind="png")[1:4] == b"PNG"
 
 
 def command(*arguments: Any) -> Result:

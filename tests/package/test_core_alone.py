@@ -72,7 +72,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "nuclear norm": ("atlas", "mf.implicit_bias.random_problems('random', key).svm(norm='nuclear')"),
     "digits": ("atlas", "mf.memory.digits()"),
     "picture": ("atlas", "mf.memory.images.read_images([picture])"),
-    "sheet": ("atlas", "mf.memory.recall.draw_recall(images, images, {})"),
+    "sheet": ("atlas", "draw_recall(images, images, {})"),
     "learner": ("atlas", "mf.incontext.baselines.lasso()"),
     "many digits": ("atlas", "mf.sequences.log_boltz_gap([1.0], [2.0])"),
     "claim": ("atlas", "mf.check('tarzanagh-2023-rank')"),
@@ -87,6 +87,7 @@ import numpy as np
 import jax
 import measureformer as mf
 from measureformer.explore import server
+from measureformer.memory.recall import draw_recall
 
 key = jax.random.key(0)
 folder = pathlib.Path(tempfile.mkdtemp(dir=sys.argv[1]))

@@ -20,7 +20,7 @@ from measureformer.explore.catalogue import find
         ("measureformer", "Gausian", "Gaussian"),
         ("measureformer", "lipschitz", "local_lipschitz"),
         ("measureformer.incontext", "trian", "train"),
-        ("measureformer.flows", "sphereflow", "sphere_flow"),
+        ("measureformer.clustering", "sphereflow", "sphere_flow"),
         ("measureformer.lens", "diagnos", "diagnose"),
     ],
 )

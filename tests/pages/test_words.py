@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from measureformer.atlas.result import Check, Outcome
 from measureformer.atlas.words import interval, measured, status
 from measureformer.pages.words import clean, number, one_line
-from planting import a_result
+from planting import a_control, a_result
 
 _BACK = str.maketrans("−⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "--0123456789")
 
@@ -76,11 +76,11 @@ def test_errors_are_shown_if_there_are_any() -> None:
 
 
 def test_claim_whose_control_passes_has_a_status_of_its_own() -> None:
-    good, bad = Outcome((Check("x", 0.0, high=1.0),)), Outcome((Check("x", 2.0, high=1.0),))
-    assert status(a_result(run=good, control=bad)) == "holds"
-    assert status(a_result(run=good, control=good)) == "control passed"
-    assert status(a_result(run=bad, control=bad)) == "violated"
-    assert status(a_result(run=Outcome(()), control=bad)) == "inconclusive"
+    good, bad = (Outcome((Check("x", value, high=1.0, rejected_by="false"),)) for value in (0.0, 2.0))
+    assert status(a_result(run=good, controls=a_control(bad))) == "holds"
+    assert status(a_result(run=good, controls=a_control(good))) == "control passed"
+    assert status(a_result(run=bad, controls=a_control(bad))) == "violated"
+    assert status(a_result(run=Outcome(()), controls=a_control(bad))) == "inconclusive"
 
 
 @given(st.text(st.characters(), max_size=20))

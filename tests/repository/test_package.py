@@ -44,7 +44,7 @@ def test_the_wheel_is_the_package_and_nothing_else(built: Path) -> None:
     about = f"measureformer-{version()}.dist-info"
     assert f"measureformer-{version()}-py3-none-any.whl" == wheel.name
     assert {name for name in names if not name.startswith(f"{about}/")} == sources()
-    parts = {"refs.bib", "py.typed", "report/style.css", "lens/box/model.safetensors", "lens/box/tokenizer.json"}
+    parts = {"atlas/refs.bib", "py.typed", "pages/style.css", "lens/box/model.safetensors", "lens/box/tokenizer.json"}
     parts |= {"explore/points.js", "explore/points.css", "explore/apps/particles.py"}
     assert {f"measureformer/{part}" for part in parts} <= names
     assert f"{about}/licenses/LICENSE" in names

@@ -131,7 +131,8 @@ def test_memories_are_ordinary_maps() -> None:
 @pytest.mark.parametrize("case", [(1, 2, 4), (1, 2, 16), (2, 2, 4), (1, 3, 8)])
 def test_one_layer_is_as_good_as_many(case: tuple[int, int, int]) -> None:
     d, n, D = case
-    one, deep = (module.compile(wave, d=d, n=n, delta=1 / D, ramp=1e-4) for module in (boltzmann, yun))
+    compilers = boltzmann.compile_one_layer, yun.compile_yun
+    one, deep = (compiler(wave, d=d, n=n, delta=1 / D, ramp=1e-4) for compiler in compilers)
     centres = (deep.grid.enumerate() + 0.5) / D
     np.testing.assert_allclose(one.run(centres), wave(centres), rtol=0, atol=1e-9)
     X = np.random.default_rng(SEED).uniform(size=(4000, n, d))
@@ -141,7 +142,7 @@ def test_one_layer_is_as_good_as_many(case: tuple[int, int, int]) -> None:
 
 
 def test_one_layer_is_an_ordinary_map() -> None:
-    net = boltzmann.compile(wave, d=1, n=2, delta=1 / 4)
+    net = boltzmann.compile_one_layer(wave, d=1, n=2, delta=1 / 4)
     G = net.as_map()
     for x in np.random.default_rng(0).uniform(size=(3, 2, 1)):
         np.testing.assert_allclose(G.tokens(x), net.run(x), rtol=0, atol=1e-6)
@@ -178,6 +179,6 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(ShapeError):
         boltzmann.memorize(X, Y).run(np.zeros((3, 1)))
     with pytest.raises(NotEquivariantError):
-        boltzmann.compile(lambda X: np.cumsum(X, axis=-2), d=1, n=2, delta=1 / 4)
+        boltzmann.compile_one_layer(lambda X: np.cumsum(X, axis=-2), d=1, n=2, delta=1 / 4)
     with pytest.raises(OptionError, match="delta/4"):
-        boltzmann.compile(wave, d=1, n=2, delta=1 / 4, ramp=0.2)
+        boltzmann.compile_one_layer(wave, d=1, n=2, delta=1 / 4, ramp=0.2)

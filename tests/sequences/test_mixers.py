@@ -1,14 +1,13 @@
-"""Token mixers as maps, which of them tell contexts apart, and hybrids that are trained."""
+"""Token mixers as maps, and which of them tell contexts apart."""
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 import pytest
 
 import measureformer as mf
 from measureformer.errors import DimensionMismatchError, OptionError, ShapeError, TimeError
-from measureformer.sequences import hybrids, mixers, yun
+from measureformer.sequences import mixers, yun
 
 RNG = np.random.default_rng(5)
 
@@ -36,8 +35,6 @@ def test_mixers_refuse() -> None:
         mixers.SeparableConv(np.ones((2, 1)), np.eye(1), n=3)
     with pytest.raises(OptionError, match="n ≤ tokens"):
         mixers.told_apart(lambda X: X, tokens=2, n=3)
-    with pytest.raises(OptionError, match="a sequence of attention"):
-        hybrids.train(lambda X: X, ("fourier",), jax.random.key(0), d=1, n=2)
 
 
 def conv(X: np.ndarray, kernel: np.ndarray) -> np.ndarray:
@@ -59,18 +56,5 @@ def test_which_mixers_are_contextual_mappings() -> None:
     # a mean is the same for contexts with the same sum, and no mixing at all tells nothing
     assert not mixers.told_apart(lambda X: X + 0.37 * X.mean(axis=1, keepdims=True), tokens=6, n=3).contextual
     assert not mixers.told_apart(np.sin, tokens=tokens, n=n).contextual
-    net = yun.compile(lambda X: X, d=1, n=3, delta=1 / 4)
+    net = yun.compile_yun(lambda X: X, d=1, n=3, delta=1 / 4)
     assert mixers.told_apart(lambda X: net.context_ids(X)[..., None], tokens=4, n=3, tol=1e-12).contextual
-
-
-def test_hybrids_learn_and_are_ordinary_maps() -> None:
-    def f(X: np.ndarray) -> np.ndarray:
-        return np.sort(X, axis=-2)
-
-    found = hybrids.train(f, ("attention", "bilinear"), jax.random.key(0), d=1, n=3, dim=8, steps=400, batch=128)
-    none = hybrids.train(f, ("none", "none"), jax.random.key(0), d=1, n=3, dim=8, steps=400, batch=128)
-    assert found.error < 0.6 * none.error
-    assert abs(found.parameters / none.parameters - 1) < 0.03
-    assert found.losses[-1] < found.losses[0]
-    X = RNG.uniform(size=(3, 1))
-    assert np.abs(np.asarray(found.map.tokens(X)) - f(X)).max() < 5 * found.error

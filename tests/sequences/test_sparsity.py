@@ -36,9 +36,9 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any], int, Any, Any, tuple[int,
 def test_the_table_is_reproduced(name: str) -> None:
     small, large, p, s16, s64, connections = TABLE[name]
     family = name.split()[0]
-    found = sparsity.check(sparsity.pattern(family, 64, **large))
+    found = sparsity.check_pattern(sparsity.sparse_pattern(family, 64, **large))
     assert (found.patterns, found.reach.steps, found.connections) == (p, s64, connections)
-    assert sparsity.check(sparsity.pattern(family, 16, **small)).reach.steps == s16
+    assert sparsity.check_pattern(sparsity.sparse_pattern(family, 16, **small)).reach.steps == s16
     assert found.self_loops.holds
     if name == "block-diagonal":
         assert found.chain.holds == "no"
@@ -49,17 +49,17 @@ def test_the_table_is_reproduced(name: str) -> None:
 
 @pytest.mark.parametrize(("n", "w"), [(16, 3), (50, 7), (9, 8)])
 def test_windows_have_closed_forms(n: int, w: int) -> None:
-    found = sparsity.check(sparsity.pattern("window", n, width=w))
+    found = sparsity.check_pattern(sparsity.sparse_pattern("window", n, width=w))
     assert found.connections == (n * (2 * w + 1) - w * (w + 1),)
     assert found.reach.steps == -(-(n - 1) // w)
-    assert sparsity.check(sparsity.pattern("star", n)).connections == (5 * n - 6,)
+    assert sparsity.check_pattern(sparsity.sparse_pattern("star", n)).connections == (5 * n - 6,)
 
 
 def test_many_tokens_are_checked_in_a_second() -> None:
     for name in ("dense", "causal", "window", "strided", "fixed", "star", "longformer", "bigbird", "block-diagonal"):
-        mask = sparsity.pattern(name, 512)
+        mask = sparsity.sparse_pattern(name, 512)
         start = time.process_time()
-        found = sparsity.check(mask)
+        found = sparsity.check_pattern(mask)
         assert time.process_time() - start < 1, name
         assert found.universal == ("no" if name in ("causal", "block-diagonal") else "yes"), name
 
@@ -87,7 +87,7 @@ def test_conditions_agree_with_their_definitions(seed: int, share: float, p: int
     A = rng.random((p, n, n)) < share
     if seed % 2:
         A |= np.eye(n, dtype=bool)
-    found = sparsity.check(A)
+    found = sparsity.check_pattern(A)
     assert found.self_loops.holds == bool(A[:, range(n), range(n)].all())
     step = A.any(axis=0).T
     assert found.chain.holds == ("yes" if path_by_brute_force(step) else "no")
@@ -103,10 +103,10 @@ def test_conditions_agree_with_their_definitions(seed: int, share: float, p: int
         assert not power[found.reach.unreachable]
     # relabelled tokens get the same answers
     order = rng.permutation(n)
-    again = sparsity.check(A[:, order][:, :, order])
+    again = sparsity.check_pattern(A[:, order][:, :, order])
     same = (found.self_loops.holds, found.chain.holds, found.reach.steps, found.universal)
     assert (again.self_loops.holds, again.chain.holds, again.reach.steps, again.universal) == same
-    mended = sparsity.suggest(A)
+    mended = sparsity.suggest_pattern(A)
     assert mended.conditions.universal == "yes"
     assert int(mended.pattern.sum() - A.sum()) == len(mended.added)
     assert (mended.pattern >= A).all()
@@ -115,22 +115,22 @@ def test_conditions_agree_with_their_definitions(seed: int, share: float, p: int
 def test_relabelled_patterns_still_have_a_chain() -> None:
     order = np.random.default_rng(0).permutation(64)
     for name in ("window", "star", "longformer", "bigbird"):
-        mask = sparsity.pattern(name, 64)[:, order][:, :, order]
-        assert sparsity.check(mask).universal == "yes", name
+        mask = sparsity.sparse_pattern(name, 64)[:, order][:, :, order]
+        assert sparsity.check_pattern(mask).universal == "yes", name
 
 
 def test_small_changes_flip_answers() -> None:
-    star = sparsity.pattern("star", 8)
+    star = sparsity.sparse_pattern("star", 8)
     star[0, 3, 3] = False
-    found = sparsity.check(star)
+    found = sparsity.check_pattern(star)
     assert (found.self_loops.holds, found.self_loops.missing, found.universal) == (False, ((0, 3),), "unknown")
-    star = sparsity.pattern("star", 8)
+    star = sparsity.sparse_pattern("star", 8)
     star[0, 7, :7] = False
-    found = sparsity.check(star)
+    found = sparsity.check_pattern(star)
     assert found.reach.holds == "no"
     assert found.reach.unreachable is not None
     assert found.reach.unreachable[0] == 7
-    assert sparsity.suggest(sparsity.pattern("causal", 64)).added == ((0, 0, 63),)
+    assert sparsity.suggest_pattern(sparsity.sparse_pattern("causal", 64)).added == ((0, 0, 63),)
 
 
 def test_obstructions_and_search() -> None:
@@ -170,20 +170,20 @@ def test_obstructions_and_search() -> None:
 
 
 def test_masks_come_as_functions_and_arrays() -> None:
-    by_function = sparsity.check(lambda k, j: abs(k - j) <= 2, n=20)
-    assert by_function == sparsity.check(sparsity.pattern("window", 20, width=2))
-    assert sparsity.check(lambda k, j: k == j or j == 0 or k == 0, n=5).chain.holds == "no"
+    by_function = sparsity.check_pattern(lambda k, j: abs(k - j) <= 2, n=20)
+    assert by_function == sparsity.check_pattern(sparsity.sparse_pattern("window", 20, width=2))
+    assert sparsity.check_pattern(lambda k, j: k == j or j == 0 or k == 0, n=5).chain.holds == "no"
     with pytest.raises(OptionError, match="the number of tokens"):
-        sparsity.check(lambda k, j: True)
+        sparsity.check_pattern(lambda k, j: True)
     with pytest.raises(DtypeError, match="booleans"):
-        sparsity.check(np.eye(4))
+        sparsity.check_pattern(np.eye(4))
     for wrong in (np.ones((3, 4), bool), np.ones(4, bool), np.ones((0, 0), bool)):
         with pytest.raises(ShapeError, match=r"\(n, n\)"):
-            sparsity.check(wrong)
+            sparsity.check_pattern(wrong)
     with pytest.raises(OptionError, match="one of dense"):
-        sparsity.pattern("diagonal", 4)
+        sparsity.sparse_pattern("diagonal", 4)
     with pytest.raises(OptionError, match="no such option"):
-        sparsity.pattern("dense", 4, width=2)
+        sparsity.sparse_pattern("dense", 4, width=2)
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_masks_come_as_functions_and_arrays() -> None:
 def test_sparse_contextual_mapping_by_enumeration(name: str, n: int, N: int, bits: int) -> None:
     options = {"width": 1} if name == "longformer" else {}
     f = lambda X: X[..., ::-1, :]  # noqa: E731
-    mask = sparsity.pattern(name, n, **options)
-    net = sparsity.compile(f, mask, d=1, delta=1 / N)
+    mask = sparsity.sparse_pattern(name, n, **options)
+    net = sparsity.compile_sparse(f, mask, d=1, delta=1 / N)
     X = (np.array(list(itertools.product(range(N), repeat=n)))[:, :, None] + 0.5) / N
     codes = net.context_ids(X)
     assert len(set(codes.reshape(-1).tolist())) == n * N**n
@@ -202,23 +202,23 @@ def test_sparse_contextual_mapping_by_enumeration(name: str, n: int, N: int, bit
     found = net.decode(codes)
     np.testing.assert_allclose(found.token + 0.5 / N, X, atol=1e-12)
     np.testing.assert_array_equal(net.run(X), f(X))
-    steps = sparsity.check(mask).reach.steps
+    steps = sparsity.check_pattern(mask).reach.steps
     assert net.census.attention == (n - 1) * N + steps
 
 
 def test_two_patterns_in_turn() -> None:
     # blocks of two, and the last of each block: neither is enough alone
-    mask = sparsity.pattern("fixed", 4)
-    net = sparsity.compile(lambda X: np.cumsum(X, axis=-2), mask, d=1, delta=1 / 2)
+    mask = sparsity.sparse_pattern("fixed", 4)
+    net = sparsity.compile_sparse(lambda X: np.cumsum(X, axis=-2), mask, d=1, delta=1 / 2)
     X = (np.array(list(itertools.product(range(2), repeat=4)))[:, :, None] + 0.5) / 2
     np.testing.assert_array_equal(net.run(X), np.cumsum(X, axis=1))
-    assert net.census.attention == 2 * 3 * 2 + sparsity.check(mask).reach.steps
+    assert net.census.attention == 2 * 3 * 2 + sparsity.check_pattern(mask).reach.steps
     with pytest.raises(ConstructionError, match="never hears of"):
-        sparsity.compile(lambda X: X, sparsity.pattern("causal", 3), d=1, delta=1 / 2)
+        sparsity.compile_sparse(lambda X: X, sparsity.sparse_pattern("causal", 3), d=1, delta=1 / 2)
 
 
 def test_masked_layers_are_ordinary_maps() -> None:
-    net = sparsity.compile(lambda X: X, sparsity.pattern("window", 3), d=1, delta=1 / 4)
+    net = sparsity.compile_sparse(lambda X: X, sparsity.sparse_pattern("window", 3), d=1, delta=1 / 4)
     X = net.embedded(np.array([[0.25], [0.0], [0.75]]))
     for layer in (net.shifts[0], net.shifts[-1]):
         found = layer.as_map().tokens(np.concatenate([X, np.ones((3, 1))], axis=1))
@@ -233,7 +233,7 @@ def test_connections_grow_as_they_should(name: str, exponent: float) -> None:
     sizes = np.array([64, 256, 576])
     counts = []
     for n in sizes:
-        layers = [sparsity.SparseAttention(head, mask) for mask in sparsity.pattern(name, int(n))]
+        layers = [sparsity.SparseAttention(head, mask) for mask in sparsity.sparse_pattern(name, int(n))]
         counts.append(sum(layer.connections for layer in layers))
         # what is gone through: at most twice the connections, and a block of padding for each group
         room = sum(lists.size for layer in layers for _, lists in layer.groups)
@@ -256,7 +256,7 @@ def test_sparse_attention_is_the_masked_formula(kind: Any) -> None:
     n, d = 12, 3
     heads = kind.random(jax.random.key(0), d, heads=2, scale=0.7)
     X = np.random.default_rng(0).normal(size=(n, d))
-    mask = sparsity.pattern("bigbird", n)[0]
+    mask = sparsity.sparse_pattern("bigbird", n)[0]
     G = sparsity.SparseAttention(heads, mask)
     truth = dense_formula(heads, mask, X, kind is mf.HardmaxAttention)
     np.testing.assert_allclose(G.tokens(X), truth, rtol=0, atol=1e-12)
@@ -283,7 +283,7 @@ def test_sparse_attention_is_the_masked_formula(kind: Any) -> None:
 def test_sparse_attention_differentiates_and_refuses() -> None:
     n, d = 6, 2
     heads = mf.Attention.random(jax.random.key(1), d)
-    mask = sparsity.pattern("window", n)[0]
+    mask = sparsity.sparse_pattern("window", n)[0]
     G = sparsity.SparseAttention(heads, mask)
     X = np.random.default_rng(0).normal(size=(n, d))
 
@@ -306,7 +306,7 @@ def test_sparse_attention_differentiates_and_refuses() -> None:
     with pytest.raises(DtypeError, match=r"mf\.Attention"):
         sparsity.SparseAttention(mf.Identity(), mask)
     with pytest.raises(ShapeError, match="2 patterns"):
-        sparsity.SparseAttention(heads, sparsity.pattern("fixed", n))
+        sparsity.SparseAttention(heads, sparsity.sparse_pattern("fixed", n))
     blind = mask.copy()
     blind[3] = False
     with pytest.raises(NothingVisibleError, match="query 3"):

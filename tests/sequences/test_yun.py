@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import measureformer as mf
 from measureformer.errors import (
     ConstructionError,
     DomainError,
@@ -63,7 +62,7 @@ def order_matters(X: np.ndarray) -> np.ndarray:
 
 @cache
 def made(d: int, n: int, D: int, positions: bool = False, ramp: float = 1e-3) -> Any:
-    return yun.compile(order_matters if positions else wave, d=d, n=n, delta=1 / D, positions=positions, ramp=ramp)
+    return yun.compile_yun(order_matters if positions else wave, d=d, n=n, delta=1 / D, positions=positions, ramp=ramp)
 
 
 def drawn(d: int, n: int, count: int = 4000, seed: int = 0) -> np.ndarray:
@@ -162,7 +161,7 @@ def test_exact_on_different_cells_and_fast(case: tuple[int, int, int]) -> None:
     d, n, D = case
     X = drawn(d, n)
     start = time.process_time()
-    net = yun.compile(wave, d=d, n=n, delta=1 / D)
+    net = yun.compile_yun(wave, d=d, n=n, delta=1 / D)
     Y = net.run(X, "hard")
     assert time.process_time() - start < 2
     cells, distinct = cells_and_distinct(X, D)
@@ -301,9 +300,9 @@ def test_layers_are_ordinary_maps() -> None:
 
 def test_whole_networks_are_ordinary_transformers() -> None:
     X = np.array([[0.2], [0.7]])
-    placed = yun.compile(lambda X: X[..., ::-1, :], d=1, n=2, delta=1 / 2, positions=True)
+    placed = yun.compile_yun(lambda X: X[..., ::-1, :], d=1, n=2, delta=1 / 2, positions=True)
     assert np.allclose(placed.as_map("hard").tokens(X), placed.run(X), atol=1e-9)
-    net = yun.compile(lambda X: X + X.mean(axis=-2, keepdims=True), d=1, n=2, delta=1 / 2)
+    net = yun.compile_yun(lambda X: X + X.mean(axis=-2, keepdims=True), d=1, n=2, delta=1 / 2)
     assert np.allclose(net.as_map("clamped").tokens(X), net.run(X), atol=1e-6)
     with pytest.raises(OptionError, match="not a map of tokens"):
         net.as_map("integer")
@@ -311,7 +310,7 @@ def test_whole_networks_are_ordinary_transformers() -> None:
 
 def test_whole_numbers_take_over_past_53_bits() -> None:
     f = lambda X: X + X.mean(axis=-2, keepdims=True)  # noqa: E731
-    net = yun.compile(f, d=1, n=8, delta=1 / 10)
+    net = yun.compile_yun(f, d=1, n=8, delta=1 / 10)
     assert net.bits_required() > 53
     assert net.context_ids(drawn(1, 8, 2)).dtype == object
     X = (np.stack([np.random.default_rng(i).permutation(10)[:8] for i in range(20)])[:, :, None] + 0.5) / 10
@@ -327,26 +326,26 @@ def test_whole_numbers_take_over_past_53_bits() -> None:
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(NotEquivariantError, match=r"in the order \[") as caught:
-        yun.compile(order_matters, d=1, n=3, delta=1 / 4)
+        yun.compile_yun(order_matters, d=1, n=3, delta=1 / 4)
     order, X = caught.value.witness
     assert np.abs(order_matters(X[list(order)]) - order_matters(X)[list(order)]).max() > 1e-3
     with pytest.raises(NotFiniteError, match="finite on the cube"), np.errstate(divide="ignore", invalid="ignore"):
-        yun.compile(lambda X: 1 / (np.floor(4 * X) - 1), d=1, n=2, delta=1 / 4)
+        yun.compile_yun(lambda X: 1 / (np.floor(4 * X) - 1), d=1, n=2, delta=1 / 4)
     for delta, hint in ((0.3, "1/3"), (1.0, "1/2"), (0.0, "1/2"), (-0.25, "1/2"), (float("nan"), "1/2")):
         with pytest.raises(OptionError, match=hint):
-            yun.compile(wave, d=1, n=2, delta=delta)
+            yun.compile_yun(wave, d=1, n=2, delta=delta)
     with pytest.raises(ConstructionError, match=r"2,684,354,560|value layers"):
-        yun.compile(wave, d=2, n=4, delta=1 / 16)
+        yun.compile_yun(wave, d=2, n=4, delta=1 / 16)
     with pytest.raises(ConstructionError, match="only 2 cells"):
-        yun.compile(wave, d=1, n=3, delta=1 / 2)
+        yun.compile_yun(wave, d=1, n=3, delta=1 / 2)
     with pytest.raises(ConstructionError, match="Divide f by a constant"):
-        yun.compile(lambda X: 1e9 * X, d=1, n=2, delta=1 / 4)
+        yun.compile_yun(lambda X: 1e9 * X, d=1, n=2, delta=1 / 4)
     with pytest.raises(ShapeError, match="the same shape"):
-        yun.compile(lambda X: X[:1], d=1, n=2, delta=1 / 4)
+        yun.compile_yun(lambda X: X[:1], d=1, n=2, delta=1 / 4)
     with pytest.raises(DtypeError, match="a function"):
-        yun.compile(3, d=1, n=2, delta=1 / 4)  # type: ignore[arg-type]
+        yun.compile_yun(3, d=1, n=2, delta=1 / 4)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="delta/4"):
-        yun.compile(wave, d=1, n=2, delta=1 / 4, ramp=0.2)
+        yun.compile_yun(wave, d=1, n=2, delta=1 / 4, ramp=0.2)
     with pytest.raises(ToleranceError, match="a ramp of at least"):
         made(1, 2, 16, ramp=1e-12).run(np.zeros((2, 1)), "soft")
     net = made(1, 2, 4)
@@ -374,11 +373,6 @@ def test_functions_of_one_sequence_are_called_one_by_one() -> None:
         # right for one sequence, wrong for a batch
         return X + X.mean()
 
-    net = yun.compile(f, d=1, n=2, delta=1 / 4)
+    net = yun.compile_yun(f, d=1, n=2, delta=1 / 4)
     assert np.allclose(net.run([[0.125], [0.625]]), [[0.5], [1.0]])
     assert (2, 1) in calls
-
-
-def test_the_namespace_is_lazy_and_complete() -> None:
-    for name in ("yun", "boltzmann", "sparsity", "mixers", "hybrids"):
-        assert getattr(mf.universality, name).__doc__

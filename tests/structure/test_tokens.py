@@ -154,12 +154,12 @@ class TestCounterexample:
     def test_prompts(self) -> None:
         G = S.counterexample().map
         for n, difference in ((100, 0.5615), (10_000, 0.59005)):
-            two = S.counterexample.prompts(n)
+            two = S.prompts(n)
             assert float(mf.wasserstein(*map(mf.Discrete.uniform, two[:2]), 1)) == pytest.approx(two.distance, rel=1e-6)
             assert float(G.tokens(two.alice)[0, 0] - G.tokens(two.elise)[0, 0]) == pytest.approx(difference, abs=5e-5)
             assert (two.alice[1:] == two.elise[1:]).all()
         with pytest.raises(OptionError, match="n ≥ 4"):
-            S.counterexample.prompts(3)
+            S.prompts(3)
         with pytest.raises(OptionError, match="softening"):
             S.counterexample(softening=-1.0)
 

@@ -14,10 +14,11 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import Architecture, LanguageModel
+from measureformer.incontext import LanguageModel
 from measureformer.text import TextModel, Tokenizer
 from measureformer.text.corpus import split
 from measureformer.text.train import TextTrained
+from measureformer.training.architecture import Architecture
 from measureformer.training.optimization import Optimization
 
 KEY = jax.random.key(0)
@@ -187,6 +188,17 @@ def test_bad_arguments_are_refused(trained: Any) -> None:
             mf.text.generate(text_model, "the", KEY, **options)
     with pytest.raises(errors.TextError):
         mf.text.perplexity(text_model.model, [1, 2])
+
+
+def test_sizes_of_perceptrons_are_saved(tmp_path: Path) -> None:
+    for hidden, kept in ((24, 24), (64, None), (None, None)):
+        shape = Architecture(width=16, layers=1, heads=2, hidden=hidden)
+        net = LanguageModel.random(KEY, shape, vocabulary=3, context=4)
+        mf.text.save_text(TextModel(net, Tokenizer.characters("abc")), tmp_path)
+        again = mf.text.load_text(tmp_path).model
+        assert again.architecture == shape
+        assert again.architecture.hidden == kept
+        np.testing.assert_array_equal(again.logits([[0, 2, 1]]), net.logits([[0, 2, 1]]))
 
 
 def test_damaged_folders_are_refused(tmp_path: Path) -> None:

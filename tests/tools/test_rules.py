@@ -13,13 +13,16 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RULES = sorted(path.stem for path in (ROOT / "tools").glob("[a-z]*.py"))
 INIT = "src/measureformer/__init__.py"
+STUB = "src/measureformer/__init__.pyi"
+CLAIMS = "src/measureformer/atlas/claims"
+REFS = "src/measureformer/atlas/refs.bib"
 BIB = "@book{knuth1984,\n  author = {A},\n  title = {T},\n  year = {1984},\n}\n"
 
 
 def check(rule: str, root: Path) -> list[str]:
     command = [sys.executable, str(ROOT / "tools" / f"{rule}.py"), str(root)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert ran.stderr == ""
+    assert "Traceback" not in ran.stderr
     lines = ran.stdout.splitlines()
     assert ran.returncode == (1 if lines else 0)
     return lines
@@ -33,35 +36,35 @@ def plant(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def package(table: dict[str, list[str]], editors: str, **modules: str) -> dict[str, str]:
-    init = (
-        "import importlib\nfrom typing import TYPE_CHECKING\n"
-        f"_HOMES = {table!r}\n"
-        f"if TYPE_CHECKING:\n    {editors}\n"
-        "def __getattr__(name):\n"
-        "    homes = [home for home, names in _HOMES.items() if name in names]\n"
-        "    if not homes:\n        raise AttributeError(name)\n"
-        "    return getattr(importlib.import_module('measureformer.' + homes[0]), name)\n"
-    )
-    return {INIT: init, **{f"src/measureformer/{name}.py": text for name, text in modules.items()}}
-
-
 def one(module: str) -> dict[str, str]:
     """A package with one public function `f` in the module `a`."""
-    return package({"a": ["f"]}, "from measureformer.a import f as f", a=module)
+    return package("from .a import f as f\n", a=module)
 
 
-def whole(module: str) -> dict[str, str]:
-    """A package in which the module `b` is public under its own name."""
-    files = {**one(FINE), "src/measureformer/b.py": module}
-    return {**files, INIT: files[INIT] + "_NAMESPACES = ('b',)\n"}
+def package(stub: str, **modules: str) -> dict[str, str]:
+    init = "import lazy_loader\n__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)\n"
+    files = {f"src/measureformer/{name}.py": text for name, text in modules.items()}
+    return {INIT: init, STUB: stub, **files}
+
+
+def whole(module: str, name: str = "b") -> dict[str, str]:
+    """A package in which the folder `b` is public, and shows what its module `c` defines."""
+    shown = {f"{name}/__init__.py": f"from measureformer.{name}.c import g as g\n", f"{name}/c.py": module}
+    files = {f"src/measureformer/{path}": text for path, text in shown.items()}
+    return one(FINE) | {STUB: f"from . import {name} as {name}\nfrom .a import f as f\n"} | files
 
 
 def within(module: str) -> dict[str, str]:
     """A package in which the folder `b` is public, and shows its module `c` as a whole."""
-    files = {k: v for k, v in whole("").items() if not k.endswith("b.py")}
-    inner = {"b/__init__.py": "from measureformer.b import c as c\n", "b/c.py": module}
-    return files | {f"src/measureformer/{name}": text for name, text in inner.items()}
+    return whole(module) | {"src/measureformer/b/__init__.py": "from measureformer.b import c as c\n"}
+
+
+def tool(name: str) -> Any:
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.pop(0)
 
 
 def pinned(constraints: str) -> dict[str, str]:
@@ -70,7 +73,17 @@ def pinned(constraints: str) -> dict[str, str]:
 
 
 def imports(where: str, line: str) -> dict[str, str]:
-    return {INIT: '_HOMES = {"maps": ["Linear"]}\n', f"src/measureformer/{where}": f"\n{line}\n"}
+    return {STUB: "from .maps import Linear as Linear\n", f"src/measureformer/{where}": f"\n{line}\n"}
+
+
+def chapters(*more: str, without: str = "") -> dict[str, str]:
+    """A repository with every chapter in its four places, and further files."""
+    names = tool("chapters").NAMES
+    paths = [
+        path.format(n) for n in names for path in ("src/measureformer/{}/a.py", "tests/{}/test_a.py", "docs/{}.md")
+    ]
+    paths += [f"{CLAIMS}/{name}/a.py" for name in names]
+    return dict.fromkeys({*paths, *more} - {without}, "")
 
 
 def comparing(body: str) -> dict[str, str]:
@@ -81,10 +94,10 @@ def read(reference: str, test: str, page: str = "") -> dict[str, str]:
     """A package with one theorem, a claim on it, a test, and a reading map."""
     theorem = f'def bound():\n    """A bound.\n\n    Statement  it holds.\n    Ref        {reference}\n    """\n'
     return {
-        INIT: '_HOMES = {"maps": ["bound"]}\n_NAMESPACES = ()\n',
+        STUB: "from .maps import bound as bound\n",
         "src/measureformer/maps/__init__.py": "from measureformer.maps.a import bound as bound\n",
         "src/measureformer/maps/a.py": theorem,
-        "src/measureformer/refs.bib": BIB,
+        REFS: BIB,
         "tests/maps/test_a.py": test,
         "docs/reading_map.md": page,
     }
@@ -100,15 +113,8 @@ def mapped(line: str, page: str = "", picture: str = "") -> dict[str, str]:
     }
 
 
-def tool(name: str) -> Any:
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.pop(0)
-
-
 FINE = 'def f():\n    """Two.\n\n    >>> 1 + 1\n    2\n    """\n'
+TWIN = FINE.replace("def f", "def g")
 LONG = "    pass\n" * 60
 DOCUMENTED = 'def f():\n    """A\n' + "    long\n" * 20 + '    docstring."""\n' + "    pass\n" * 59
 THEORY = 'def bound():\n    """A bound.\n\n    Statement  it holds.\n    Ref        {}\n    """\n'
@@ -139,7 +145,8 @@ NO = {
         imports("measures/a.py", "importlib.import_module('measureformer.maps.base')"),
         "imports maps",
     ),
-    "import: report": ("import_direction", imports("report/a.py", "from measureformer.maps import b"), "report may"),
+    "import: report": ("import_direction", imports("atlas/report/a.py", "import measureformer.maps"), "report may"),
+    "import: the atlas": ("import_direction", imports("lens/a.py", "import measureformer.atlas"), "may import atlas"),
     "import: no place": ("import_direction", imports("novelty/a.py", ""), "novelty has no place"),
     "names: unresolved": ("public_names", one("g = 1\n"), "f does not resolve"),
     "names: no docstring": ("public_names", one("def f():\n    pass\n"), "f has no docstring"),
@@ -155,13 +162,16 @@ NO = {
         "f has an example in f that fails",
     ),
     "names: in a public folder": ("public_names", whole("def g():\n    pass\n"), "g has no docstring"),
-    "names: in a module of one": ("public_names", within("def g():\n    pass\n"), "c.g has no docstring"),
-    "names: not for editors": ("public_names", package({"a": ["f"]}, "pass", a=FINE), "not under TYPE_CHECKING"),
-    "names: editors only": ("public_names", package({}, "from measureformer.a import f", a=FINE), "not in _HOMES"),
-    "names: two places": (
+    "names: in a module of one": ("public_names", within("def g():\n    pass\n"), "c.py:1: g has no docstring"),
+    "names: two meanings": (
         "public_names",
-        package({"a": ["f"]}, "from measureformer.b import f", a=FINE),
-        "from a in _HOMES and from b",
+        whole(TWIN) | {STUB: "from . import b as b\nfrom .a import g as g\n", "src/measureformer/a.py": TWIN},
+        "g is one thing in mf and another in mf.b",
+    ),
+    "names: too many": (
+        "public_names",
+        within("".join(FINE.replace("def f", f"def f{i}") for i in range(231))),
+        "232 public names, which is more than 230",
     ),
     "references: no source": (
         "references",
@@ -171,7 +181,7 @@ NO = {
     "references: unknown key": ("references", {"src/a.py": THEORY.format("nobody1999, Theorem 1.")}, "nobody1999"),
     "references: second key": (
         "references",
-        {"src/a.py": THEORY.format("knuth1984, p. 3; nobody1999."), "src/measureformer/refs.bib": BIB},
+        {"src/a.py": THEORY.format("knuth1984, p. 3; nobody1999."), REFS: BIB},
         "nobody1999",
     ),
     "references: colon": ("references", {"src/a.py": THEORY.replace("Ref ", "Ref:").format("a1999")}, "a line `Ref:`"),
@@ -182,12 +192,20 @@ NO = {
         {"src/a.py": "claim = Claim(name='a')\n"},
         "without a literal reference",
     ),
-    "references: twice": ("references", {"src/measureformer/refs.bib": BIB + BIB}, "refs.bib:6: the key knuth1984"),
+    "references: twice": ("references", {REFS: BIB + BIB}, "refs.bib:6: the key knuth1984"),
     "references: no year": (
         "references",
-        {"src/measureformer/refs.bib": BIB.replace("  year = {1984},\n", "")},
+        {REFS: BIB.replace("  year = {1984},\n", "")},
         "has no year",
     ),
+    "chapters: no tests": ("chapters", chapters(without="tests/maps/test_a.py"), "tests/maps:1: the chapter maps is"),
+    "chapters: no claims": ("chapters", chapters(without=f"{CLAIMS}/text/a.py"), "claims/text:1: the chapter text is"),
+    "chapters: no page": ("chapters", chapters(without="docs/flows.md"), "docs/flows.md:1: the chapter flows has no"),
+    "chapters: in the package": ("chapters", chapters("src/measureformer/novelty/a.py"), "novelty is no chapter"),
+    "chapters: in the tests": ("chapters", chapters("tests/vlasov/test_a.py"), "vlasov is no chapter"),
+    "chapters: of claims": ("chapters", chapters(f"{CLAIMS}/engine/a.py"), "engine is no chapter"),
+    "chapters: page": ("chapters", chapters("docs/sweeps.md"), "docs/sweeps.md:1: sweeps is no chapter"),
+    "chapters: mixed": ("chapters", chapters("src/measureformer/maps/_b.py"), "_b.py is private beside public modules"),
     "sizes: file": ("sizes", {"src/a.py": "\n" * 401}, "a.py:401: 401 lines"),
     "sizes: test file": ("sizes", {"tests/a.py": "\n" * 601}, "601 lines"),
     "sizes: function": ("sizes", {"tools/a.py": f"\ndef f():\n{LONG}"}, "a.py:2: f has 61 lines"),
@@ -224,12 +242,17 @@ YES = {
     "import: itself": ("import_direction", imports("maps/a.py", "from measureformer import Linear\nfrom . import b")),
     "import: version": ("import_direction", imports("numerics/a.py", "from measureformer import __version__")),
     "import: others": ("import_direction", imports("errors.py", "import numpy.maps\nfrom measureformer_x import maps")),
+    "chapters": ("chapters", chapters("tests/tools/test_a.py", "docs/index.md")),
+    "chapters: all private": (
+        "chapters",
+        chapters("src/measureformer/storage/_a.py", "src/measureformer/storage/_b.py"),
+    ),
     "names": ("public_names", one(FINE)),
-    "names: public folder": ("public_names", whole(FINE)),
+    "names: public folder": ("public_names", whole(TWIN)),
     "names: exception": ("public_names", one('class f(Exception):\n    """No."""\n')),
     "references": (
         "references",
-        {"src/a.py": THEORY.format("knuth1984, p. 3.  Derived: here."), "src/measureformer/refs.bib": BIB},
+        {"src/a.py": THEORY.format("knuth1984, p. 3.  Derived: here."), REFS: BIB},
     ),
     "sizes: docstring": ("sizes", {"src/a.py": DOCUMENTED}),
     "comparisons": (

@@ -17,24 +17,24 @@ import pytest
 
 import measureformer as mf
 from launching import PATIENCE, environment
-from measureformer.incontext import Architecture, InContextModel, LanguageModel, tasks
+from measureformer.incontext import InContextModel, LanguageModel, tasks
 from measureformer.incontext.language import CorpusLoss, DocumentLoss
 from measureformer.incontext.train import InContextLoss
 from measureformer.training.devices import Divisible, equal_parts, shared_over
 from measureformer.training.optimization import Optimization
 
 KEY = jax.random.key(3)
-SMALL = Architecture(width=8, layers=1, heads=2)
+SMALL = mf.Architecture(width=8, layers=1, heads=2)
 
 PROGRAM = """
 import json, sys, jax, numpy as np, measureformer as mf
-from measureformer.incontext import Architecture, InContextModel, tasks
+from measureformer.incontext import InContextModel, tasks
 from measureformer.training.optimization import Optimization
-from measureformer.incontext._train import InContextLoss
+from measureformer.incontext.train import InContextLoss
 from measureformer.training import loop
 
 task, key = tasks.linear(2), jax.random.key(0)
-model = InContextModel.random(key, 2, Architecture(8, 1, 2), points=4)
+model = InContextModel.random(key, 2, mf.Architecture(8, 1, 2), points=4)
 # Adam would make steps of rounding errors, where a slope vanishes: biases of keys
 settings = Optimization(steps=20, batch=8, rate=0.1, method="momentum")
 meshes, chunk, calls = [], loop._chunk, []

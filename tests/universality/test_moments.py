@@ -54,7 +54,7 @@ def test_moments_follow_from_values_of_one_block(n: int) -> None:
 def test_atoms_follow_from_moments() -> None:
     mu = line(2, 4)
     p, y = np.asarray(mu.probabilities()), np.asarray(mu.points)[:, 0]
-    places, weights = universality.moments.atoms_of_moments([p @ y**k for k in range(8)], 4)
+    places, weights = universality.atoms_of_moments([p @ y**k for k in range(8)], 4)
     np.testing.assert_allclose(places, np.sort(y), atol=1e-9)
     np.testing.assert_allclose(weights, p[np.argsort(y)], atol=1e-9)
 
@@ -63,7 +63,7 @@ def test_atoms_follow_from_moments() -> None:
 def test_a_measure_is_found_from_its_blocks(dim: int, n: int) -> None:
     rng = np.random.default_rng(dim)
     mu = mf.Discrete.weighted(rng.uniform(-0.6, 0.6, (n, dim)), np.full(n, 1 / n))  # equal weights: nothing to match by
-    found = universality.moments.identify(lambda b: universality.tilted_mean(mu, b), dim, n, jax.random.key(3))
+    found = universality.identify(lambda b: universality.tilted_mean(mu, b), dim, n, jax.random.key(3))
     assert found.same_as(mu, 1e-6)
 
 
@@ -102,13 +102,13 @@ def test_refusals() -> None:
     with pytest.raises(errors.OptionError, match="reach"):
         universality.moments(np.tanh, 2, reach=0.0)
     with pytest.raises(errors.ShapeError, match="n atoms need 2n"):
-        universality.moments.atoms_of_moments([1.0, 0.0], 2)
+        universality.atoms_of_moments([1.0, 0.0], 2)
     with pytest.raises(errors.TooManyAtomsError, match="n = 9"):
-        universality.moments.identify(lambda b: b, 1, 9, key)
+        universality.identify(lambda b: b, 1, 9, key)
     with pytest.raises(errors.OptionError, match="radius"):
-        universality.moments.identify(lambda b: b, 1, 2, key, radius=0.0)
+        universality.identify(lambda b: b, 1, 2, key, radius=0.0)
     with pytest.raises(errors.ShapeError, match="One row per tilt"):
-        universality.moments.identify(lambda b: b[:1], 1, 2, key)
+        universality.identify(lambda b: b[:1], 1, 2, key)
     with pytest.raises(errors.DtypeError, match="a SpaceTime"):
         universality.time_lipschitz(line(0, 2))
     with pytest.raises(errors.OptionError, match="one time only"):

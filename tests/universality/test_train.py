@@ -12,7 +12,8 @@ import pytest
 import measureformer as mf
 from measureformer import errors
 from measureformer.training import loop
-from measureformer.universality import Architecture, Search
+from measureformer.training.architecture import Architecture
+from measureformer.universality import Search
 from measureformer.universality.train import Trained
 
 LINE = mf.Box([-1.0], [1.0])
@@ -24,7 +25,7 @@ def trained(save: Any = None) -> Trained:
         mf.universality.softmin_distance(1, 0.5),
         LINE,
         jax.random.key(0),
-        architecture=Architecture(layers=1, dim=4, heads=1, width=8),
+        architecture=Architecture(width=4, layers=1, heads=1, hidden=8, norm="none"),
         optimization=mf.Optimization(steps=150, rate=0.02),
         search=SMALL,
         save=save,
@@ -82,20 +83,7 @@ def test_errors_of_maps_are_distances() -> None:
 def test_bad_architectures_are_refused() -> None:
     with pytest.raises(errors.OptionError, match="heads = 0"):
         Architecture(heads=0)
+    with pytest.raises(errors.OptionError, match="no LayerNorm"):
+        mf.universality.train_functional(mf.universality.mean(1), LINE, jax.random.key(0), architecture=Architecture())
     with pytest.raises(errors.DtypeError, match="compact domain"):
         mf.universality.train_functional(mf.universality.mean(1), None, jax.random.key(0))
-
-
-def test_parameters_of_the_study_are_those_of_the_census() -> None:
-    from measureformer.universality.study import _parameters
-
-    target = mf.universality.mean(2)
-    search = Search(terms=8, blocks=20, candidates=60, contexts=30, rounds=1)
-    noisy = mf.universality.Functional(lambda y, p, x: jax.numpy.sin(3 * (p @ y) * x), dim=2, out=2)
-    for goal in (target, noisy):
-        found = mf.universality.fit(goal, mf.Box([-1.0, -1.0], [1.0, 1.0]), jax.random.key(0), tol=1e-12, search=search)
-        net = found.compile(activation="quadratic")
-        dense = (np.abs(np.asarray(found.expression.coefficients)) > 0).all()
-        if dense:
-            assert _parameters(found.lengths, 2, 2) == net.census.parameters
-    assert dense

@@ -2,8 +2,6 @@
 
 from measureformer.atlas.claim import Claim as Claim
 from measureformer.atlas.references import cite as cite
-from measureformer.atlas.registry import check as check
-from measureformer.atlas.registry import claims as claims
 from measureformer.atlas.result import Check as Check
 from measureformer.atlas.result import Outcome as Outcome
 from measureformer.atlas.result import Result as Result

@@ -84,7 +84,13 @@ class Atlas:
 
     @staticmethod
     def of(results: Sequence[Result], missing: Sequence[Missing] = (), survey: Survey | None = None) -> Atlas:
-        """An atlas in which every claim has a note: those that the survey does not know come last, by name."""
+        """An atlas in which every claim has a note; claims that the survey does not know come last, by name.
+
+        Arguments:
+            results: one for each claim that was measured.
+            missing: claims without a result.
+            survey: chapters and notes, in the order of teaching.
+        """
         known = {note.claim: note for note in survey.notes} if survey else {}
         new = [_note_of(result) for result in results if result.claim not in known]
         new += [_bare_note(gap.claim) for gap in missing if gap.claim not in known]
@@ -144,7 +150,11 @@ class Atlas:
 
 
 def read_atlas(path: Path) -> Atlas:
-    """The atlas in a file, or in the folder that `measureformer atlas` wrote."""
+    """Read an atlas that `measureformer atlas` wrote.
+
+    Arguments:
+        path: its folder, or the file `atlas.json` in it.
+    """
     place = path / FILE if path.is_dir() else path
     try:
         text = place.read_text(encoding="utf-8")

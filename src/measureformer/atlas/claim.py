@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from measureformer.atlas.result import Outcome
+
+if TYPE_CHECKING:  # claims are listed without JAX
+    from measureformer.numerics.types import Key
 
 Preset = Literal["quick", "full"]
 
@@ -42,8 +45,8 @@ class Claim(Generic[C]):
         controls: name of each control -> what is false in it, in a sentence.
         quick: sizes that take seconds.
         full: the real sizes.
-        needs: what is not installed and how to install it, in a sentence; empty if the claim can be run. A claim
-            without what it needs is reported as not run, and never as passed.
+        needs: returns what is missing and how to install it, in a sentence, or "" if the claim can be run. Otherwise
+            the claim is reported as not run, never as passed.
 
     >>> import measureformer as mf
     >>> mf.Claim.__dataclass_fields__["controls"].name
@@ -55,7 +58,7 @@ class Claim(Generic[C]):
     statement: str
     hypotheses: tuple[str, ...]
     reference: str
-    measure: Callable[[Any, C, str], Outcome]
+    measure: Callable[[Key, C, str], Outcome]
     controls: Mapping[str, str]
     quick: C
     full: C

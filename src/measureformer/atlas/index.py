@@ -50,7 +50,7 @@ def index() -> dict[str, Listed]:
     """Every claim by name, in order of chapter and name."""
     found: dict[str, Listed] = {}
     for package in packages():
-        for folder in sorted(path for path in _folder_of(package).iterdir() if (path / "__init__.py").is_file()):
+        for folder in sorted(path for path in folder_of(package).iterdir() if (path / "__init__.py").is_file()):
             title = _chapter_title(folder, package)
             for path in sorted(folder.glob("*.py")):
                 if path.name != "__init__.py":
@@ -71,7 +71,8 @@ def broken(got: str, need: str, do: str) -> ClaimDefinitionError:
     return ClaimDefinitionError(got=got, need=need, do=do)
 
 
-def _folder_of(package: str) -> Path:
+def folder_of(package: str) -> Path:
+    """Where a package of claims is, without importing it."""
     try:
         spec = importlib.util.find_spec(package)
     except ModuleNotFoundError:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from importlib import resources
 
+from measureformer.atlas.index import PACKAGE, folder_of, packages
 from measureformer.errors import ReferenceFormatError, UnknownReferenceError, did_you_mean
 
 _HEAD = re.compile(r"@(article|book)\{([a-z]+[0-9]{4}[a-z]?),")
@@ -76,16 +77,29 @@ def _malformed(got: str) -> ReferenceFormatError:
     )
 
 
-@cache
 def references() -> dict[str, Reference]:
-    """All entries of the bibliography by key."""
-    return parse(resources.files("measureformer.atlas").joinpath("refs.bib").read_text(encoding="utf-8"))
+    """All entries by key: those of `refs.bib` here, and of the `refs.bib` of each other package of claims."""
+    return _parsed(bibliography())
+
+
+def bibliography() -> str:
+    """The text of every `refs.bib`, one after the other."""
+    files = [resources.files("measureformer.atlas").joinpath("refs.bib")]
+    files += [folder_of(package) / "refs.bib" for package in packages() if package != PACKAGE]
+    return "\n".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> dict[str, Reference]:
+    return parse(text)
 
 
 def cite(source: object) -> str:
     """The formatted citation of a bibliography key, a reference string, a claim, or an object with a `Ref` line.
 
-    A place after the key is kept; several references are separated by semicolons.
+    Arguments:
+        source: a key of the bibliography with or without a place, "kim2021, Theorem 3.1" (several are separated by
+            semicolons), a claim, or any object whose docstring has a `Ref` line.
 
     >>> cite("kim2021, Theorem 3.1")  # doctest: +NORMALIZE_WHITESPACE
     'Kim, Papamakarios, Mnih (2021). The Lipschitz constant of self-attention. International Conference on Machine

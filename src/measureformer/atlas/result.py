@@ -25,12 +25,18 @@ Verdict = Literal["holds", "violated", "inconclusive"]
 class Check:
     """A measured number and the interval in which the claim says it lies.
 
-    `error` is the uncertainty of the value (five standard errors, a rounding bound): the check holds if the whole
-    interval `value ± error` lies inside, is violated if it lies outside, and is inconclusive if it straddles an end.
+    It holds if all of `value ± error` lies in the interval, is violated if all of it lies outside, and is inconclusive
+    otherwise.
 
-    `rejected_by` names the controls of the claim in which a check of the same name must be violated: a check that no
-    control rejects is no evidence, and a claim with such a check does not pass. With `context` the number is shown and
-    never counted.
+    Arguments:
+        name: what was measured, in a few words.
+        value: the measured number; NaN is inconclusive.
+        low: lower end of the interval.
+        high: upper end of the interval.
+        error: uncertainty of the value, such as five standard errors or a rounding bound.
+        rejected_by: names of the controls in which the check of the same name must be violated; without one, the claim
+            does not pass.
+        context: whether the number is only shown, and not counted.
 
     >>> Check("difference", 1e-15, high=1e-12).verdict
     'holds'
@@ -91,7 +97,11 @@ class Check:
 class Outcome:
     """What one variant of an experiment measured: the claim, or one of its controls.
 
-    It holds if all of its checks do, and is violated if one is; checks that are context do not count.
+    It is violated if one of its checks is, and holds if all of them do; checks that are context do not count.
+
+    Arguments:
+        checks: what was measured.
+        figure: a picture of it, as data.
 
     >>> outcome = Outcome((Check("size", 3.0, low=0.0), Check("difference", 0.25, high=1.0)))
     >>> outcome.verdict, outcome.margin
@@ -136,6 +146,27 @@ class Control:
 @dataclass(frozen=True)
 class Result:
     """A claim that was run together with its controls: the unit of the atlas.
+
+    `mf.check` returns one.
+
+    Arguments:
+        claim: name of the claim.
+        chapter: name of its chapter.
+        chapter_title: title of its chapter.
+        title: a few words.
+        statement: what is claimed.
+        hypotheses: what the statement assumes.
+        reference: key of the bibliography, and a place in it.
+        citation: the formatted reference.
+        run: what was measured on the claim.
+        controls: what was measured on each control.
+        seed: seed of all randomness.
+        preset: "quick" or "full".
+        config: sizes, repetitions and tolerances.
+        versions: package ↦ version.
+        seconds: duration of the run.
+        fingerprint: hash of the sources and inputs; while it is unchanged, a new run would measure the same.
+        command: what reproduces the result.
 
     >>> import measureformer as mf
     >>> result = mf.check(next(iter(mf.claims())))

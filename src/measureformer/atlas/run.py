@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from measureformer.atlas.atlas import Missing
@@ -30,9 +31,15 @@ RESULTS = "results"
 
 @dataclass(frozen=True)
 class Settings:
-    """How an atlas is run. Results go to `out/results`; `fresh` runs what could be reused.
+    """How to run an atlas.
 
-    `jobs` claims run at a time on this machine; with the address of a Dask `scheduler` they run on its workers.
+    Arguments:
+        out: folder of the atlas; results go to `out/results`.
+        preset: "quick" sizes take seconds, "full" ones are those of the statements.
+        seed: seed of all claims.
+        jobs: claims that run at the same time on this machine.
+        fresh: run claims again whose stored results could be reused.
+        scheduler: address of a Dask scheduler; claims then run on its workers.
     """
 
     out: Path
@@ -62,10 +69,7 @@ class NotRun:
 
 @dataclass(frozen=True)
 class Event:
-    """One claim is done, `done` of `total` so far; `reused` if its stored result was still good.
-
-    `left` are the seconds that the others will take, as far as one can tell.
-    """
+    """One claim is finished, `done` of `total` so far; `left` estimates the remaining seconds."""
 
     outcome: Result | Failure | NotRun
     done: int
@@ -106,8 +110,13 @@ class AtlasRun:
 def run_atlas(entries: Sequence[Listed], settings: Settings, on_event: Callable[[Event], None]) -> AtlasRun:
     """Run every claim whose stored result cannot be reused.
 
-    A claim that raises is reported and the others are run. Ctrl-C ends the run; what is finished is kept on disk and in
-    the returned value.
+    If a claim raises, the others still run. Ctrl-C ends the run and keeps what is finished, on disk and in the returned
+    value.
+
+    Arguments:
+        entries: the claims.
+        settings: how and where to run them.
+        on_event: called after each claim.
     """
     require(settings.seed, settings.preset)
     pool = Pool(settings.jobs, settings.scheduler)
@@ -208,15 +217,10 @@ def _store(outcome: Result | Failure | NotRun, settings: Settings) -> Result | F
     return outcome
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What is sent to a worker: where the claim is, because an experiment may hold things that cannot be sent."""
-
-    settings: Settings
-
-    def __call__(self, listed: Listed) -> Result | Failure | NotRun:
-        outcome = _run(listed, self.settings)
-        return outcome if self.settings.scheduler else _store(outcome, self.settings)
+def _task(settings: Settings, listed: Listed) -> Result | Failure | NotRun:
+    """What a worker does; it gets the place of the claim, because an experiment may hold what cannot be pickled."""
+    outcome = _run(listed, settings)
+    return outcome if settings.scheduler else _store(outcome, settings)
 
 
 def _outcomes(
@@ -228,7 +232,7 @@ def _outcomes(
         return
     if not entries:
         return
-    with closing(pool.each(_Task(settings), entries)) as values:
+    with closing(pool.each(partial(_task, settings), entries)) as values:
         for i, outcome in values:
             entry = entries[i]
             if isinstance(outcome, Lost):

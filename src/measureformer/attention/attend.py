@@ -37,6 +37,7 @@ from measureformer.numerics.arrays import (
     on_device,
 )
 from measureformer.numerics.buckets import bucket, pad_axis, pad_log_weights
+from measureformer.numerics.types import ArrayLike
 from measureformer.parallel.workers import collective
 
 Method = Literal["auto", "streaming", "grid"] | Streaming | Sharded | Grid
@@ -47,10 +48,15 @@ instead of 108, and those of 128 tokens as long as side by side."""
 
 
 class Attended(eqx.Module):
-    """What attention returns, with a proven bound for its rounding errors, per query.
+    """Result of `attend`, with proven bounds for its errors, per query.
 
-    `error_bound` bounds the Euclidean norm of the error of `values`, `log_normalizer_error` that of `log_normalizer`,
-    in the floating-point model of `measureformer.attention.rounding`. Leading axes (heads, batches) come first.
+    The bounds hold in the floating-point model of `measureformer.attention.rounding`.
+
+    Arguments:
+        values: weighted averages of the values, (…, m, c).
+        error_bound: bounds for the Euclidean norms of the errors of `values`, (…, m).
+        log_normalizer: log Z, (…, m).
+        log_normalizer_error: bounds for the errors of `log_normalizer`, (…, m).
 
     >>> import measureformer as mf
     >>> out = mf.attend([[1.0, 0.0]], [[0.0, 0.0], [1.0, 0.0]], [[0.0], [1.0]])
@@ -66,47 +72,51 @@ class Attended(eqx.Module):
 
 @collective()
 def attend(
-    q: Any,
-    k: Any,
-    v: Any,
-    log_weights: Any = None,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
+    log_weights: ArrayLike | None = None,
     *,
-    times: Any = None,
-    window: Any = None,
+    times: tuple[ArrayLike, ArrayLike] | None = None,
+    window: float | None = None,
     method: Method = "auto",
     tol: float | None = None,
 ) -> Attended:
-    """Softmax attention of queries q (…, m, k) on keys k (…, n, k) with values v (…, n, c) and log-weights.
+    """Softmax attention: values[i] = Σ_j a_j e^{⟨q_i,k_j⟩} v_j / Z_i, Z_i = Σ_j a_j e^{⟨q_i,k_j⟩}, a = e^{log_weights}.
 
-    values[i] = Σ_j a_j e^{⟨q_i,k_j⟩} v_j / Z_i with a = e^{log_weights} (equal weights 1 if left out) and Z_i = Σ_j a_j
-    e^{⟨q_i,k_j⟩}. A log-weight of −inf hides a key. `times = (query times (m,), key times (n,))` lets query i see key j
-    only if its time is not later; with a `window`, only if it is less than that earlier, too: at times 0, 1, 2, … a
-    window of 4 shows the last four tokens. Leading axes of q, k, v are heads or batches and must agree; log-weights
-    have the same leading axes or none. Half precision is computed, and returned, in float32. Memory is linear in m and
-    n; differentiable to any order in q, k, v and log_weights. Under a trace values are not checked, and a query that
-    sees nothing gets zeros and −inf.
+    Memory is linear in m and n, and so it is for derivatives, of any order, in q, k, v and log_weights. Half precision
+    is computed and returned in float32. Under a trace only shapes are checked, and a query that sees no mass gets zeros
+    and a log-normaliser of −inf.
 
-    With method="grid", in dimension 1, 2 or 3, time is nearly linear too, and the error is at most `tol` (1e-9 if left
-    out). "auto" takes it only if a `tol` is given, where it is faster by the costs measured on this machine.
+    Arguments:
+        q: queries, (…, m, k); leading axes are heads or batches.
+        k: keys, (…, n, k).
+        v: values, (…, n, c).
+        log_weights: logarithms of the weights of the keys, (n,) or (…, n); all 0 by default, −inf hides a key.
+        times: times of the queries (m,) and of the keys (n,); a query sees the keys whose times are not later.
+        window: a query also does not see keys that are this much earlier or more; at times 0, 1, 2, …, 4 shows four.
+        method: "auto" is the ring on arrays that are sharded over devices, else streaming, or with a `tol` the grid if
+            by fixed cost constants it is faster; "grid" takes nearly linear time in dimension 1, 2 and 3.
+        tol: largest error bound; for "grid" what it plans for (1e-9 by default), otherwise larger bounds are refused.
 
     >>> import numpy as np, measureformer as mf
     >>> out = mf.attend(np.zeros((1, 2)), np.eye(2), np.array([[1.0], [5.0]]), np.log([1.0, 3.0]))
     >>> out.values.round(12).tolist(), out.log_normalizer.round(4).tolist()
     ([[4.0]], [1.3863])
     """
-    q, k, v = floats(q, "q"), floats(k, "k"), floats(v, "v")
-    _check_shapes(q, k, v)
-    n, lead = k.shape[-2], k.shape[:-2]
-    log_weights = np.zeros(n, k.dtype) if log_weights is None else floats(log_weights, "log_weights")
-    if log_weights.shape not in ((n,), (*lead, n)):
+    queries, keys, values = floats(q, "q"), floats(k, "k"), floats(v, "v")
+    _check_shapes(queries, keys, values)
+    n, lead = keys.shape[-2], keys.shape[:-2]
+    mass = np.zeros(n, keys.dtype) if log_weights is None else floats(log_weights, "log_weights")
+    if mass.shape not in ((n,), (*lead, n)):
         raise ShapeError(
-            got=f"log_weights of shape {log_weights.shape} for keys of shape {k.shape}",
+            got=f"log_weights of shape {mass.shape} for keys of shape {keys.shape}",
             need=f"({n},) or {(*lead, n)}",
             do="Give one log-weight per key.",
         )
-    times = windowed(_checked_times(times, q.shape[-2], n), window)
-    dtype = common_dtype(q, k, v, log_weights)
-    arrays = cast((q, k, v, log_weights, times), dtype)
+    seen = windowed(_checked_times(times, queries.shape[-2], n), window)
+    dtype = common_dtype(queries, keys, values, mass)
+    arrays = cast((queries, keys, values, mass, seen), dtype)
     follow = followed()
     if follow is not None and method == "auto" and is_traced(arrays):
         return Attended(*follow.attend(arrays[:4], arrays[4]))
@@ -120,9 +130,9 @@ def attend(
     if not is_traced(arrays):
         _check_values(*arrays)
         if method == "auto" and tol is not None and isinstance(settings, Streaming):
-            settings = grid_if_faster(arrays[:4], times, tol) or settings
+            settings = grid_if_faster(arrays[:4], seen, tol) or settings
     if isinstance(settings, Grid):
-        return Attended(*map(on_device, grid_attention(settings, arrays[:4], times, tol)))
+        return Attended(*map(on_device, grid_attention(settings, arrays[:4], seen, tol)))
     if is_traced(arrays):
         return _compiled(settings, *arrays)
     out = _at_edge(settings, *arrays)

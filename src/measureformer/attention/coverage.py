@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from measureformer.attention.attend import check_one_dimension
 from measureformer.errors import NothingVisibleError, OptionError, ShapeError, ZeroMassError
 from measureformer.numerics.arrays import finite, floats, host
+from measureformer.numerics.types import ArrayLike
 
 LOGITS = 1 << 21
 """Logits that are sorted at once."""
@@ -22,44 +23,59 @@ ROUNDING = 1e-12
 class Coverage(eqx.Module):
     """The fewest keys, and the smallest part of the mass, that hold a share of the attention, per query.
 
+    Splitting an atom in two changes the count, and not the mass, which belongs to the measure.
+
+    Arguments:
+        count: the fewest keys whose attention weights sum to the share (k₉₀), (…, m).
+        mass: min a(B)/a over parts B of the visible measure whose attention is the share, between 0 and 1, (…, m). B
+            takes the keys with the largest logits, the last one in part; for n equal keys, n·mass rounds up to count.
+
     >>> import numpy as np, measureformer as mf
     >>> mf.coverage(np.zeros((1, 2)), np.ones((10, 2))).count.tolist()
     [9]
     """
 
     count: Int[np.ndarray, "*h m"]
-    """The fewest keys whose attention weights sum to the share: k₉₀. Splitting an atom in two changes it."""
     mass: Float[np.ndarray, "*h m"]
-    """The smallest part of the visible mass that holds the share, between 0 and 1. It belongs to the measure.
-
-    The keys with the largest logits are taken, the last one in part: min a(B)/a over parts B of the measure whose
-    attention is the share. For n equal keys, n times this is the count before it is rounded up.
-    """
 
 
-def coverage(q: Any, k: Any, log_weights: Any = None, *, times: Any = None, share: float = 0.9) -> Coverage:
-    """On how few keys k (…, n, c) the attention of queries q (…, m, c) rests. Other arguments as in `attend`.
+def coverage(
+    q: ArrayLike,
+    k: ArrayLike,
+    log_weights: ArrayLike | None = None,
+    *,
+    times: tuple[ArrayLike, ArrayLike] | None = None,
+    share: float = 0.9,
+) -> Coverage:
+    """How few keys, and how little mass, hold most of the attention of each query.
 
-    Queries are taken in blocks and their logits sorted: linear memory, time m·n·log n.
+    Memory is linear: queries are taken in blocks and their logits sorted, in time m·n·log n.
+
+    Arguments:
+        q: queries, (…, m, c); leading axes are heads or batches.
+        k: keys, (…, n, c).
+        log_weights: logarithms of the weights of the keys, (n,) or (…, n); all 0 by default, −inf hides a key.
+        times: times of the queries (m,) and of the keys (n,); a query sees the keys whose times are not later.
+        share: part of the attention that the keys must hold, between 0 and 1.
 
     >>> import numpy as np, measureformer as mf
     >>> found = mf.coverage([[0.0]], np.zeros((2, 1)), np.log([1.0, 3.0]))
     >>> found.count.tolist(), found.mass.round(12).tolist()
     ([2], [0.9])
     """
-    q, k = (np.asarray(host(floats(part, name)), np.float64) for part, name in ((q, "q"), (k, "k")))
-    if min(q.ndim, k.ndim) < 2 or q.shape[:-2] != k.shape[:-2] or 0 in (*q.shape, *k.shape):
+    rows, keys = (np.asarray(host(floats(part, name)), np.float64) for part, name in ((q, "q"), (k, "k")))
+    if min(rows.ndim, keys.ndim) < 2 or rows.shape[:-2] != keys.shape[:-2] or 0 in (*rows.shape, *keys.shape):
         raise ShapeError(
-            got=f"q and k of shapes {q.shape} and {k.shape}",
+            got=f"q and k of shapes {rows.shape} and {keys.shape}",
             need="(…, m, c) and (…, n, c) with the same leading axes, not empty",
             do="Tokens are rows; put heads first.",
         )
-    check_one_dimension(q, k)
+    check_one_dimension(rows, keys)
     if not 0 < share < 1:
         raise OptionError(got=f"share = {share}", need="a number between 0 and 1", do="The usual one is 0.9.")
-    finite(q, "q")
-    finite(k, "k")
-    n, lead = k.shape[-2], k.shape[:-2]
+    finite(rows, "q")
+    finite(keys, "k")
+    (*lead, m, _), n = rows.shape, keys.shape[-2]
     log_a = np.zeros(n) if log_weights is None else np.asarray(host(floats(log_weights, "log_weights")), np.float64)
     if log_a.shape not in ((n,), (*lead, n)):
         raise ShapeError(
@@ -71,16 +87,21 @@ def coverage(q: Any, k: Any, log_weights: Any = None, *, times: Any = None, shar
         )
     log_a = np.broadcast_to(log_a, (*lead, n))
     seen = None if times is None else tuple(np.asarray(host(floats(part, "times"))) for part in times)
-    count, mass = np.zeros(q.shape[:-1], int), np.zeros(q.shape[:-1])
+    count, mass = np.zeros((*lead, m), int), np.zeros((*lead, m))
     for head in np.ndindex(*lead):
-        for rows in _blocks(q.shape[-2], n):
-            visible = None if seen is None else seen[1][None, :] <= seen[0][rows, None]
-            count[head][rows], mass[head][rows] = _covered(q[head][rows] @ k[head].T, log_a[head], visible, share)
+        for block in _blocks(m, n):
+            visible = None if seen is None else seen[1][None, :] <= seen[0][block, None]
+            found = _covered(rows[head][block] @ keys[head].T, log_a[head], visible, share)
+            count[head][block], mass[head][block] = found
     return Coverage(count, mass)
 
 
-def fewest(p: Any, share: float = 0.9) -> np.ndarray:
-    """The fewest entries of each row of probabilities (…, n) that sum to the share.
+def fewest(p: ArrayLike, share: float = 0.9) -> np.ndarray:
+    """The fewest entries of each row that sum to the share.
+
+    Arguments:
+        p: probabilities, (…, n).
+        share: the sum to reach, between 0 and 1.
 
     >>> fewest([[0.5, 0.45, 0.05], [0.2, 0.2, 0.6]]).tolist()
     [2, 3]

@@ -21,10 +21,15 @@ from measureformer.parallel.mesh import TOKENS, ambient_mesh, checked_mesh, gath
 
 
 class Sharded(eqx.Module):
-    """Settings of the ring: the mesh, its axis over which tokens are spread, and the block that a device streams in.
+    """Exact attention over a mesh of devices, as a `method` of `attend`: keys travel round the ring.
 
-    Arrays need not be on the mesh yet: what every process has in full is padded and placed, and the answer comes back
-    in full; queries that are spread over the mesh get an answer that is spread in the same way.
+    Arrays that every process has in full are padded and placed on the mesh, and the result comes back in full. Queries
+    that are sharded over the mesh get a result that is sharded in the same way.
+
+    Arguments:
+        mesh: the devices, `jax.make_mesh(...)`.
+        axis: name of the axis of the mesh over which tokens are sharded.
+        block: numbers of queries and keys in one block on a device; by default the fastest measured.
 
     >>> import jax, measureformer as mf
     >>> mesh = jax.make_mesh((jax.device_count(),), ("tokens",))
@@ -37,7 +42,7 @@ class Sharded(eqx.Module):
     axis: str = eqx.field(static=True)
     block: tuple[int, int] | None = eqx.field(static=True)
 
-    def __init__(self, mesh: Any, axis: str = TOKENS, block: tuple[int, int] | None = None) -> None:
+    def __init__(self, mesh: Mesh | AbstractMesh, axis: str = TOKENS, block: tuple[int, int] | None = None) -> None:
         self.mesh = mesh if isinstance(mesh, AbstractMesh) else checked_mesh(mesh, axis)
         self.axis = axis
         self.block = Streaming(block).block  # refused there if it is none

@@ -45,7 +45,10 @@ def reach(dtype: Any) -> float:
 
 
 class Streaming(eqx.Module):
-    """Settings of the streaming method: how many queries and keys are in one block; by default what was fastest.
+    """Exact attention block by block, as a `method` of `attend`.
+
+    Arguments:
+        block: numbers of queries and of keys in one block; by default the fastest measured for the sizes at hand.
 
     >>> import measureformer as mf
     >>> out = mf.attend([[0.0]], [[0.0], [1.0]], [[2.0], [4.0]], method=mf.Streaming(block=(64, 64)))
@@ -57,7 +60,9 @@ class Streaming(eqx.Module):
 
     def __post_init__(self) -> None:
         block = self.block
-        if block is not None and (len(block) != 2 or any(not isinstance(size, int) or size < 1 for size in block)):
+        # users pass anything
+        sizes: tuple[Any, ...] = () if block is None else block
+        if block is not None and (len(sizes) != 2 or any(not isinstance(size, int) or size < 1 for size in sizes)):
             raise OptionError(
                 got=f"block = {block!r}",
                 need="two positive integers (queries, keys)",

@@ -14,10 +14,12 @@ def explore(
         str | None,
         typer.Argument(metavar="[NAME]", help="An app; without one, a page of all.", autocompletion=app_names),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; the usual one is this machine only.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; by default only this machine can reach it.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes any free one.")] = 2718,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
-    only_list: Annotated[bool, typer.Option("--list", help="Say what there is, and open nothing.")] = False,
+    only_list: Annotated[bool, typer.Option("--list", help="List the apps and exit.")] = False,
 ) -> None:
     """Open apps in the browser: tokens as particles, Gaussian flows, compiled functions, memories, and more."""
     from measureformer.explore.catalogue import catalogue
@@ -31,6 +33,8 @@ def explore(
     def ready(address: str) -> None:
         typer.echo(f"The explorer is at {address} until you press Ctrl-C.")
         if host not in HERE:
-            typer.echo("Everybody who can reach this address can use it, and name folders of this machine.", err=True)
+            typer.echo(
+                "Everybody who can reach this address can use the apps and open folders of this machine.", err=True
+            )
 
     serve(name, host=host, port=port, ready=ready, browser=browser)

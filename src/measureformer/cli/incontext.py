@@ -16,7 +16,7 @@ app = typer.Typer(
 PRESETS = {"minutes": (12_000, 64, 2e-3), "hour": (80_000, 64, 2e-3)}
 """Name ↦ steps, prompts in each, and rate."""
 
-Save = Annotated[Path, typer.Option(help="Folder of the training; the same command goes on from there.")]
+Save = Annotated[Path, typer.Option(help="Folder of the training; rerunning the command resumes it.")]
 Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 
 
@@ -29,18 +29,18 @@ def train(
     points: Annotated[int, typer.Option(help="Examples in a prompt.")] = 11,
     reading: Annotated[str, typer.Option(help='How a prompt is read: "sequence" or "measure".')] = "sequence",
     preset: Annotated[str, typer.Option(help='"minutes" or "hour".')] = "minutes",
-    steps: Annotated[int | None, typer.Option(help="Instead of those of the preset.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of steps (overrides the preset).")] = None,
     width: Annotated[int, typer.Option(help="Dimension of the tokens.")] = 64,
     layers: Annotated[int, typer.Option(help="Blocks, each with two heads.")] = 3,
-    watch: Annotated[int | None, typer.Option(help="Look at the model every so many steps.")] = None,
+    watch: Annotated[int | None, typer.Option(help="Measure the model every this many steps.")] = None,
     save: Save = Path("incontext"),
     seed: Seed = 0,
 ) -> None:
-    """Train a transformer, of 150 000 parameters unless told otherwise, on fresh prompts; Ctrl-C loses nothing."""
+    """Train a transformer (150,000 parameters by default) on fresh prompts. Rerun the command to resume."""
     import jax
 
-    from measureformer.incontext import Architecture, InContextModel, train_learner
-    from measureformer.training import use_cores
+    from measureformer.incontext import InContextModel, train_learner
+    from measureformer.training import Architecture, use_cores
     from measureformer.training.optimization import Optimization
 
     use_cores()
@@ -70,7 +70,7 @@ def evaluate(
     prompts: Annotated[int, typer.Option(help="Fresh prompts to average over.")] = 1280,
     shifted: Annotated[bool, typer.Option("--shifted", help="Also on prompts unlike those of training.")] = False,
     figure: Annotated[
-        Path | None, typer.Option(help="Draw the errors here, as SVG, and next to it what --watch saw.")
+        Path | None, typer.Option(help="SVG file for the errors; records of --watch are drawn beside it.")
     ] = None,
     seed: Seed = 0,
 ) -> None:

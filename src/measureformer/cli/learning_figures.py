@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,58 +12,45 @@ from measureformer.figures.draw import draw, to_svg
 from measureformer.figures.figure import Figure, Series
 from measureformer.storage.files import write_atomically
 
+if TYPE_CHECKING:
+    from measureformer.incontext.error import Curve
+
+# what is drawn of the records of a training: label, and whether it is relative to the first value; means over heads
 WATCHED = {
-    "error": "error after most examples",
-    "sparsity": "share of keys that attention rests on",
-    "norm": "norm of KᵀQ, over its first",
-    "lipschitz": "local Lipschitz constant, over its first",
+    "sparsity": ("share of keys that attention rests on", False),
+    "norm": ("norm of KᵀQ, over its first", True),
+    "lipschitz": ("local Lipschitz constant, over its first", True),
 }
-"""What is drawn of what was watched; means over heads."""
 
 
-def draw_errors(curves: Mapping[str, Any], file: Path) -> Path:
+def draw_errors(curves: Mapping[str, Curve], file: Path) -> Path:
     """Errors against the number of examples, with the confidence interval of the first curve."""
     first, *_ = curves.values()
-    band = Series(
-        "90 % interval", _floats(first.examples), _floats(first.low), "band", _floats(first.high), role="measured"
-    )
-    lines = [
-        Series(name, _floats(curve.examples), _floats(curve.error), role="measured") for name, curve in curves.items()
-    ]
-    return _drawn(
-        "Learning in context", "examples", "error over that of predicting 0", (lines[0], band, *lines[1:]), file
-    )
+    band = Series("90 % interval", first.examples, first.low, "band", first.high, role="measured")
+    lines = [Series(name, curve.examples, curve.error, role="measured") for name, curve in curves.items()]
+    series = (lines[0], band, *lines[1:])
+    return _drawn("Learning in context", "examples", "error over that of predicting 0", series, file)
 
 
 def draw_training(records: Mapping[str, np.ndarray], file: Path) -> Path | None:
     """What was watched against steps; nothing if nothing was."""
     if "step" not in records:
         return None
-    lines: list[Series] = []
-    for name, label in WATCHED.items():
-        if name in records:
-            values = records[name].reshape(len(records[name]), -1)
-            means = values[:, -1] if name == "error" else values.mean(axis=1)
-            means = means / means[0] if label.endswith("first") else means
-            lines.append(Series(label, _floats(records["step"]), _floats(means), role="measured"))
-    if "class" in records:
-        few = (records["class"].reshape(len(records["class"]), -1) >= 3).mean(axis=1)
-        lines.append(
-            Series(
-                "share of heads that look at few keys",
-                _floats(records["step"]),
-                _floats(few),
-                "points",
-                role="measured",
-            )
-        )
-    return _drawn("During training", "steps", "", tuple(lines), file.with_stem(f"{file.stem}-training"))
+    rows = {name: values.reshape(len(values), -1) for name, values in records.items()}
+    values: dict[str, np.ndarray] = {}
+    if "error" in rows:
+        values["error after most examples"] = rows["error"][:, -1]
+    for name, (label, relative) in WATCHED.items():
+        if name in rows:
+            means = rows[name].mean(axis=1)
+            values[label] = means / means[0] if relative else means
+    if "class" in rows:
+        values["share of heads that look at few keys"] = (rows["class"] >= 3).mean(axis=1)
+    series = [Series(label, records["step"], one, role="measured") for label, one in values.items()]
+    return _drawn("During training", "steps", "", series, file.with_stem(f"{file.stem}-training"))
 
 
-def _drawn(title: str, xlabel: str, ylabel: str, series: tuple[Series, ...], file: Path) -> Path:
-    write_atomically(file, to_svg(draw(Figure(title, xlabel, ylabel, series))), do="Choose another file.")
+def _drawn(title: str, xlabel: str, ylabel: str, series: Sequence[Series], file: Path) -> Path:
+    figure = Figure(title, xlabel, ylabel, tuple(series))
+    write_atomically(file, to_svg(draw(figure)), do="Choose another file.")
     return file
-
-
-def _floats(values: Iterable[Any]) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)

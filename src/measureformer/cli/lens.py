@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def lens(
     path: Annotated[
         Path | None,
-        typer.Argument(metavar="[PATH]", help="A folder, .safetensors or .gguf file; the model in the box if none."),
+        typer.Argument(metavar="[PATH]", help="A folder, .safetensors or .gguf file; defaults to the bundled model."),
     ] = None,
-    text: Annotated[Path | None, typer.Option(help="A text file; a text about Python if left out.")] = None,
+    text: Annotated[Path | None, typer.Option(help="A text file; by default a text about Python.")] = None,
     tokens: Annotated[int, typer.Option(help="Tokens of the text that are used.", min=2)] = 256,
     against: Annotated[Path | None, typer.Option(help="Another model, or another text file, to compare with.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("lens"),

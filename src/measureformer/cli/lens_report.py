@@ -10,9 +10,9 @@ from measureformer.lens import Model, diagnose, load
 from measureformer.lens.diagnose import Diagnosis
 from measureformer.lens.figures import PANELS, figures, table
 from measureformer.lens.page import Part, write_lens_report
-from measureformer.lens.text import read_text
 from measureformer.parallel.progress import bar
 from measureformer.storage.files import write_atomically
+from measureformer.text.corpus import read_text
 
 TEXTS = (".txt", ".md", ".rst", ".text")
 TOPICS = ("assert", "class", "comparisons", "context-managers", "exceptions")

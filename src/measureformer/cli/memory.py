@@ -19,12 +19,12 @@ def memory(
         list[Path] | None, typer.Option(help="A picture to start from; otherwise the stored ones.")
     ] = None,
     mask: Annotated[
-        float | None, typer.Option(help="Share at the bottom that is hidden; 0.5 if nothing is said.")
+        float | None, typer.Option(help="Share of each picture hidden, from the bottom; 0.5 by default.")
     ] = None,
-    noise: Annotated[float | None, typer.Option(help="Share of the pixels that are turned to their negative.")] = None,
+    noise: Annotated[float | None, typer.Option(help="Share of the pixels that are inverted.")] = None,
     generation: Annotated[str, typer.Option(help="modern, dense, classical, or all three.")] = "modern",
     beta: Annotated[
-        float | None, typer.Option(help="Inverse temperature of a modern memory; chosen by itself.")
+        float | None, typer.Option(help="Inverse temperature of a modern memory; automatic by default.")
     ] = None,
     size: Annotated[str | None, typer.Option(help="Resize all pictures to WIDTHxHEIGHT, such as 32x32.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of what is recalled.")] = Path("recalled"),

@@ -17,8 +17,10 @@ Seed = Annotated[int, typer.Option(help="Seed of all randomness.")]
 
 @app.command()
 def train(
-    file: Annotated[Path | None, typer.Argument(help="A text in UTF-8; Python's own documentation if none.")] = None,
-    save: Annotated[Path, typer.Option(help="Folder of the training; the same command goes on from there.")] = (
+    file: Annotated[
+        Path | None, typer.Argument(help="A text in UTF-8; defaults to Python's own documentation.")
+    ] = None,
+    save: Annotated[Path, typer.Option(help="Folder of the training; rerunning the command resumes it.")] = (
         Path("text")
     ),
     steps: Annotated[int, typer.Option(help="Updates.")] = 2000,
@@ -26,16 +28,15 @@ def train(
     layers: Annotated[int, typer.Option(help="Blocks.")] = 4,
     context: Annotated[int, typer.Option(help="Tokens that the model reads at once.")] = 128,
     pairs: Annotated[bool, typer.Option("--pairs", help="Byte pairs instead of characters.")] = False,
-    watch: Annotated[int | None, typer.Option(help="Measure the perplexity every so many steps.")] = None,
+    watch: Annotated[int | None, typer.Option(help="Measure the perplexity every this many steps.")] = None,
     seed: Seed = 0,
 ) -> None:
     """Train on nine tenths of a text, and say how surprising the rest is, next to a trigram model."""
     import jax
 
     from measureformer import text
-    from measureformer.incontext import Architecture
     from measureformer.text.corpus import documentation
-    from measureformer.training import use_cores
+    from measureformer.training import Architecture, use_cores
     from measureformer.training.optimization import Optimization
 
     use_cores()
@@ -62,7 +63,7 @@ def generate(
     prompt: Annotated[str | None, typer.Option(help="What the text begins with; a word that the model knows.")] = None,
     length: Annotated[int, typer.Option(help="Tokens to write.")] = 400,
     temperature: Annotated[float, typer.Option(help="0 takes the most probable token; 1 draws.")] = 0.8,
-    top_k: Annotated[int | None, typer.Option(help="Draw among so many tokens only.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw among this many most probable tokens.")] = None,
     seed: Seed = 0,
 ) -> None:
     """Print the prompt and what the model writes after it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, overload
 
 import equinox as eqx
 import numpy as np
@@ -11,9 +12,10 @@ from measureformer.errors import OptionError, ShapeError
 from measureformer.measures import Discrete
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import finite, floats, shaped
+from measureformer.numerics.types import ArrayLike
 
 NEIGHBOURS = 8
-"""How many neighbours each atom names at first; where that is not all of them, the search goes on."""
+"""Neighbours that each atom names in the first round."""
 
 
 class Clusters(eqx.Module):
@@ -29,13 +31,21 @@ class Clusters(eqx.Module):
     """Centre of mass of each cluster."""
 
 
-def clusters(mu: Any, threshold: Any) -> Any:
+@overload
+def clusters(mu: AbstractAtomic | ArrayLike, threshold: float) -> Clusters: ...
+@overload
+def clusters(mu: AbstractAtomic | ArrayLike, threshold: Sequence[float] | np.ndarray) -> tuple[Clusters, ...]: ...
+def clusters(mu: AbstractAtomic | ArrayLike, threshold: ArrayLike) -> Clusters | tuple[Clusters, ...]:
     """Clusters of atoms: two atoms are in one if steps of length ≤ `threshold` lead from one to the other.
 
-    `mu` is a measure with atoms or an array of points (n, d). One threshold gives `Clusters`, several give a tuple of
-    them. Exact, and in memory linear in n, also where a whole cloud lies within one threshold: every atom names its
-    nearest neighbours, and components that could still touch are joined through nearest foreign atoms (Borůvka's
-    rounds). Time is about n log n in low dimension; in high dimension the trees compare most pairs.
+    Exact, in memory linear in n even where a whole cloud lies within one threshold: every atom names its nearest
+    neighbours, then Borůvka's rounds join components through their nearest foreign atoms.
+
+    Arguments:
+        mu: a measure with atoms, or points (n, d); atoms without mass belong to no cluster.
+        threshold: a Euclidean distance ≥ 0, or several, which give a tuple of `Clusters`.
+
+    Cost        about n log n in low dimension; in high dimension the trees compare most pairs.
 
     >>> import measureformer as mf
     >>> found = mf.clustering.clusters([[0.0], [0.1], [0.2], [5.0]], 0.15)
@@ -58,7 +68,7 @@ def clusters(mu: Any, threshold: Any) -> Any:
 def _clusters(mu: AbstractAtomic, threshold: float) -> Clusters:
     weights, points = np.asarray(mu.weights), np.asarray(mu.points)
     felt = np.flatnonzero(weights > 0)
-    # copies of a point are one point: trees do not like them, and they need no search
+    # copies of a point need no search, and slow trees down
     distinct, copy = np.unique(points[felt] + 0.0, axis=0, return_inverse=True)
     group = components(distinct, threshold)[copy.reshape(-1)]
     _, first, group = np.unique(group, return_index=True, return_inverse=True)
@@ -84,7 +94,7 @@ def components(points: np.ndarray, threshold: float) -> np.ndarray:
     distance, other = map(np.asarray, KDTree(points).query(points, k=named + 1, distance_upper_bound=reach))
     here, place = np.nonzero(np.isfinite(distance))
     labels = _joined(n, np.arange(n), here, other[here, place])
-    # an atom with a free place in its list has named all of its neighbours: a link that nobody named is between others
+    # an atom whose list is not full has named all its neighbours: unnamed links join two atoms with full lists
     open_ended = np.flatnonzero(np.isfinite(distance[:, -1])) if named < n - 1 else np.zeros(0, int)
     while len(open_ended):
         pairs = _foreign(points[open_ended], labels[open_ended], reach)
@@ -95,10 +105,9 @@ def components(points: np.ndarray, threshold: float) -> np.ndarray:
 
 
 def _foreign(points: np.ndarray, labels: np.ndarray, reach: float) -> np.ndarray:
-    """Pairs of points within reach that have different labels: to each point the nearest such one, for each bit.
+    """Pairs of points within reach with different labels: for each bit of the labels, the nearest point that differs.
 
-    Labels that differ differ in a bit, so a tree for each value of each bit finds every component that is in reach of
-    another one.
+    Different labels differ in a bit, so two trees for each bit find every component within reach of another one.
     """
     from scipy.spatial import KDTree
 
@@ -122,33 +131,41 @@ def _joined(n: int, labels: np.ndarray, here: np.ndarray, there: np.ndarray) -> 
     return connected_components(links, directed=False)[1][labels]
 
 
-def cluster_counts(points: Any, thresholds: Any) -> np.ndarray:
-    """Numbers of clusters (t, k) of a trajectory of points (t, n, d) at each of k thresholds.
+def cluster_counts(points: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
+    """Numbers of clusters along a trajectory, (t, k).
+
+    Arguments:
+        points: points at each time, (t, n, d).
+        thresholds: one distance or k of them, as in `clusters`.
 
     >>> import numpy as np, measureformer as mf
     >>> path = np.linspace(1.0, 0.0, 3)[:, None, None] * np.array([[0.0], [1.0]])
     >>> mf.clustering.cluster_counts(path, [0.6, 0.1]).tolist()
     [[2, 2], [1, 2], [1, 1]]
     """
-    points = np.asarray(shaped(floats(points, "points"), "points", "t n d"))
+    frames = np.asarray(shaped(floats(points, "points"), "points", "t n d"))
     thresholds = np.atleast_1d(np.asarray(floats(thresholds, "thresholds")))
-    return np.array([[found.count for found in clusters(frame, thresholds)] for frame in points])
+    return np.array([[found.count for found in clusters(frame, thresholds)] for frame in frames])
 
 
 class Plateau(NamedTuple):
-    """A number of clusters and how long it lasted: it was seen at `start` and at `end`, and no longer at `after`."""
+    """A number of clusters and how long it lasted: seen from `start` to `end`, and no longer at `after`."""
 
     number: int
     start: float
     end: float
     after: float
-    """The next saved time, when the count was different: the event lies in (end, after]. Infinite for the last one."""
+    """The next saved time, with another count: the event lies in (end, after]. Infinite for the last plateau."""
 
 
-def plateaux(times: Any, counts: Any) -> tuple[Plateau, ...]:
-    """The stretches on which a number of clusters is constant, in order; clusters merge between one and the next.
+def plateaux(times: ArrayLike, counts: ArrayLike) -> tuple[Plateau, ...]:
+    """The intervals on which the number of clusters is constant, in order.
 
-    Metastable states are those whose `after / start` is large.
+    Metastable states have a large `after / start`.
+
+    Arguments:
+        times: increasing times, (t,).
+        counts: number of clusters at each time, (t,): one column of `cluster_counts`.
 
     >>> import measureformer as mf
     >>> [tuple(p) for p in mf.clustering.plateaux([0.0, 1.0, 2.0, 3.0], [4, 4, 2, 2])]
@@ -171,11 +188,16 @@ def plateaux(times: Any, counts: Any) -> tuple[Plateau, ...]:
     )
 
 
-def merge_times(times: Any, points: Any, threshold: float) -> np.ndarray:
-    """When clusters merge along a trajectory of points (t, n, d): one time for each cluster that is lost.
+def merge_times(times: ArrayLike, points: ArrayLike, threshold: float) -> np.ndarray:
+    """When clusters merge along a trajectory: one time for each cluster that is lost.
 
-    An event between two saved times is placed by bisection along the straight lines between them, which is accurate to
-    second order in their distance; where a cluster splits again, nothing is counted back.
+    Bisection along straight lines between saved times places each event, to second order in the gap between them.
+    Clusters that split again are not subtracted.
+
+    Arguments:
+        times: increasing times, (t,).
+        points: points at each time, (t, n, d).
+        threshold: a distance, as in `clusters`.
 
     >>> import numpy as np, measureformer as mf
     >>> path = np.array([1.0, 0.5, 0.0])[:, None, None] * np.array([[0.0], [1.0]])
@@ -183,17 +205,17 @@ def merge_times(times: Any, points: Any, threshold: float) -> np.ndarray:
     [1.5]
     """
     times = np.asarray(shaped(floats(times, "times"), "times", "t"))
-    points = np.asarray(shaped(floats(points, "points"), "points", "t n d"))
-    if len(times) != len(points):
+    clouds = np.asarray(shaped(floats(points, "points"), "points", "t n d"))
+    if len(times) != len(clouds):
         raise ShapeError(
-            got=f"{len(times)} times for {len(points)} clouds",
+            got=f"{len(times)} times for {len(clouds)} clouds",
             need="one cloud per time",
             do="Pass traj.times, traj.points.",
         )
-    counts = cluster_counts(points, threshold)[:, 0]
+    counts = cluster_counts(clouds, threshold)[:, 0]
     events: list[float] = []
     for i in np.flatnonzero(np.diff(counts) < 0):
-        events += _between(times[i : i + 2], points[i : i + 2], int(counts[i]), int(counts[i + 1]), threshold)
+        events += _between(times[i : i + 2], clouds[i : i + 2], int(counts[i]), int(counts[i + 1]), threshold)
     return np.array(events)
 
 

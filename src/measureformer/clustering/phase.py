@@ -19,18 +19,26 @@ from measureformer.errors import OptionError, SavedRunError
 from measureformer.flows.schedule import checked_times
 from measureformer.numerics import lapack
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key, scalar, shaped
+from measureformer.numerics.types import ArrayLike, Key, PathLike
 from measureformer.parallel.pool import Pool
 from measureformer.parallel.progress import bar
 from measureformer.storage.files import write_atomically
 
 SYSTEMS = 2880
-"""How many systems of tokens move together in one call: few enough to stay in the cache."""
+"""Systems of tokens per compiled call: few enough to stay in the cache."""
 QUANTITIES = ("together", "groups", "single")
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Many systems of n tokens, each independent and uniform on the unit sphere of R^dim; see `phase_diagram`.
+    """Many systems of n tokens, all independent and uniform on the unit sphere of R^dim; see `phase_diagram`.
+
+    Arguments:
+        n: tokens in each system, at least 2.
+        dim: dimension of the space, at least 2; dim > n costs as much as dim = n, since n tokens span n dimensions.
+        batches: random starts, each followed for every inverse temperature.
+        delta: two tokens are together if their cosine is above 1 − delta.
+        step: largest step of the Runge–Kutta method of order 4, at most 1.
 
     >>> import measureformer as mf
     >>> mf.clustering.Ensemble(dim=8).batches
@@ -38,15 +46,10 @@ class Ensemble:
     """
 
     n: int = 32
-    """Tokens in a system."""
     dim: int = 2
-    """Dimension of the space; beyond n it costs no more than n, because n tokens span at most n dimensions."""
     batches: int = 2048
-    """Starts; each of them is followed for every inverse temperature."""
     delta: float = 1e-3
-    """Two tokens are together if their cosine is above 1 − delta."""
     step: float = 0.25
-    """The largest step of the method (Runge–Kutta of order 4)."""
 
     def __post_init__(self) -> None:
         for name in ("n", "dim", "batches"):
@@ -55,7 +58,7 @@ class Ensemble:
             raise OptionError(
                 got=f"n = {self.n}, dim = {self.dim}, delta = {self.delta:g}, step = {self.step:g}",
                 need="n ≥ 2, dim ≥ 2, 0 < delta < 1 and 0 < step ≤ 1",
-                do="mf.clustering.Ensemble() is the usual one.",
+                do="mf.clustering.Ensemble() has the defaults.",
             )
 
 
@@ -70,12 +73,15 @@ class PhaseDiagram(eqx.Module):
     together_error: np.ndarray
     """Standard error of that average over the starts."""
     groups: np.ndarray
-    """Σ_i 1/(number of tokens together with i): the number of clusters, once the tokens of each are all together."""
+    """Σ_i 1/(number of tokens together with i): the number of clusters where every cluster is all together."""
     single: np.ndarray
-    """Share of the starts of which all tokens are together: one cluster."""
+    """Share of the starts with a single cluster."""
 
     def boundary(self, level: float = 0.5) -> np.ndarray:
-        """For each β, when the share of pairs first reaches the level, on straight lines between times; ∞ if never.
+        """For each β, when the share of pairs first reaches the level, interpolated between times; ∞ if never.
+
+        Arguments:
+            level: share of pairs in [0, 1].
 
         >>> import numpy as np, measureformer as mf
         >>> share = np.array([[0.0, 0.4, 0.8]])
@@ -93,20 +99,26 @@ class PhaseDiagram(eqx.Module):
 
 
 def phase_diagram(
-    key: Any,
-    betas: Any,
-    times: Any,
+    key: Key,
+    betas: ArrayLike,
+    times: ArrayLike,
     *,
     ensemble: Ensemble | None = None,
-    save: Any = None,
+    save: PathLike | None = None,
     pool: Pool | None = None,
 ) -> PhaseDiagram:
-    """Tokens that start uniform on the sphere and attend to each other: how many are together at (β, t), on average.
+    """How many tokens are together at (β, t), averaged over random starts on the sphere.
 
-    The flow is that of `sphere_flow` with the softmax, for every β ≥ 0 of `betas` and from `ensemble.batches` random
-    starts, which are the same for all β. Many systems move in one compiled program, in float32 and in equal steps of
-    at most `ensemble.step` between the times. With `save`, finished parts are written to that folder, each whole or not
-    at all, and the same call resumes from them. A `pool` computes parts in parallel, in processes or on a cluster.
+    The flow is the normalised one of `sphere_flow`. Many small systems move in one compiled program, in float32 and in
+    equal steps between the times.
+
+    Arguments:
+        key: key of the starts, which are the same for all β.
+        betas: inverse temperatures ≥ 0, (b,).
+        times: increasing times, (t,); tokens start at the first.
+        ensemble: size and number of the systems, and the step of the solver.
+        save: folder for finished parts, each written atomically; the same call resumes from them.
+        pool: computes parts in parallel, in processes or on a cluster; by default one after the other.
 
     Statement   x_i' = Proj_{x_i}(Σ_j e^{β⟨x_i,x_j⟩} x_j / Σ_j e^{β⟨x_i,x_j⟩}), x_i(0) independent, uniform;
                 returned: averages over the starts of #{i ≠ j: ⟨x_i,x_j⟩ > 1 − δ}/(n(n−1)), …
@@ -119,16 +131,16 @@ def phase_diagram(
     >>> found.together[:, 0].tolist(), bool(found.together[0, 2] > 0.9)
     ([0.0, 0.0], True)
     """
-    key, times, ensemble = prng_key(key), checked_times(times), ensemble or Ensemble()
+    seed, times, ensemble = jax.random.key_data(prng_key(key)), checked_times(times), ensemble or Ensemble()
     betas = np.asarray(host(shaped(floats(betas, "betas"), "betas", "b")), np.float64)
     finite(betas, "betas")
     if len(betas) == 0 or (betas < 0).any():
-        raise OptionError(got=f"betas {betas}", need="at least one, all ≥ 0", do="np.linspace(0.1, 9, 90) is usual.")
-    sweep = _Sweep(np.asarray(jax.random.key_data(key)), betas, times, ensemble)
+        raise OptionError(got=f"betas {betas}", need="at least one, all ≥ 0", do="Try np.linspace(0.1, 9, 90).")
+    sweep = _Sweep(np.asarray(seed), betas, times, ensemble)
     parts = _Parts(None if save is None else Path(save), sweep)
     with bar("phase diagram", sweep.count) as show:
         missing = [i for i in range(sweep.count) if parts.load(i) is None]
-        # in processes, not in threads: two programs at once in threads of XLA can wait for each other for ever
+        # in processes, not in threads: two programs in threads of XLA can deadlock
         with closing((pool or Pool()).values(sweep.part, missing)) as sums:
             for i, value in sums:
                 parts.save(missing[i], value)
@@ -138,7 +150,7 @@ def phase_diagram(
 
 
 def _averages(sweep: _Sweep, total: np.ndarray) -> PhaseDiagram:
-    """`total` holds sums (quantity, β, t) over the starts, and the sum of squares of the first as the last one."""
+    """`total` holds sums (quantity, β, t) over the starts; its last row is the sum of squares of the first quantity."""
     starts = sweep.ensemble.batches
     mean = total / starts
     variance = np.maximum(mean[-1] - mean[0] ** 2, 0)
@@ -172,7 +184,7 @@ class _Sweep:
         bound = np.float32(1 - self.ensemble.delta)
         found = _part(self.key, first, self.betas.astype(np.float32), counts, steps, bound, settings)
         values = np.asarray(found, np.float64)
-        # the last part is as large as the others: what is beyond the last start does not count
+        # the last part is padded to the size of the others
         values = values[..., : self.ensemble.batches - i * self.size]
         return np.concatenate([values, values[:1] ** 2]).sum(axis=-1)
 
@@ -201,7 +213,7 @@ def _part(key: Any, first: Any, betas: Any, counts: Any, steps: Any, bound: Any,
 
 
 def _start(key: Any, n: int, dim: int) -> Any:
-    """n tokens, independent and uniform on the sphere, in coordinates of a space that holds them: at most n of them."""
+    """n tokens, independent and uniform on the sphere, in coordinates of their span: at most n of them."""
     X = jax.random.normal(key, (n, dim), jnp.float32)
     if dim > n:
         X = lapack.qr(X.T)[1].T
@@ -270,8 +282,13 @@ class _Parts:
         return self.folder / f"part-{i:05d}.npy"
 
 
-def geshkovski23_phase_curve(n: Any, beta: Any, delta: Any) -> float:
-    """When n tokens that start orthogonal have cosine 1 − δ: where the phase diagram changes in high dimension.
+def geshkovski23_phase_curve(n: int, beta: ArrayLike, delta: ArrayLike) -> float:
+    """When n tokens that start orthogonal have cosine 1 − δ: the phase transition in high dimension.
+
+    Arguments:
+        n: number of tokens, at least 2.
+        beta: inverse temperature.
+        delta: δ in (0, 1).
 
     Statement   T = ∫_0^{1−δ} (e^{β(1−γ)}+n−1) / (2(1−γ)((n−1)γ+1)) dγ, by the equation of `equiangular`; for tokens
                 uniform on the sphere of R^d, cosines follow γ(t) as d → ∞
@@ -283,15 +300,13 @@ def geshkovski23_phase_curve(n: Any, beta: Any, delta: Any) -> float:
     """
     from scipy.integrate import quad
 
-    n, beta, delta = positive_int(n, "n"), float(scalar(beta, "beta")), float(scalar(delta, "delta"))
+    n, slope, delta = positive_int(n, "n"), float(scalar(beta, "beta")), float(scalar(delta, "delta"))
     if n < 2 or not 0 < delta < 1:
-        raise OptionError(
-            got=f"n = {n}, delta = {delta:g}", need="n ≥ 2 and 0 < delta < 1", do="delta = 1e-3 is usual."
-        )
+        raise OptionError(got=f"n = {n}, delta = {delta:g}", need="n ≥ 2 and 0 < delta < 1", do="Try delta = 1e-3.")
 
     def rate(u: float) -> float:
         # u = −log(1 − γ), in which the integrand is smooth and bounded
         gap = math.exp(-u)
-        return (math.exp(beta * gap) + n - 1) / (2 * ((n - 1) * (1 - gap) + 1))
+        return (math.exp(slope * gap) + n - 1) / (2 * ((n - 1) * (1 - gap) + 1))
 
     return float(quad(rate, 0, -math.log(delta), epsabs=0, epsrel=1e-11, limit=500)[0])

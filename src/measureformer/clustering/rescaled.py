@@ -1,4 +1,4 @@
-"""`rescaled_flow`: tokens that grow exponentially, seen in the coordinates in which they stand still."""
+"""`rescaled_flow`: tokens that grow exponentially, in the coordinates in which they converge."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.measures.discrete import checked_points
 from measureformer.numerics.arrays import cast, common_dtype, default_float, on_device
+from measureformer.numerics.types import ArrayLike
 
 LEADERS = 1 << 22
-"""How many logits are looked at together."""
+"""Logits that `leaders` holds in memory at a time."""
 
 
 class RescaledFlow(eqx.Module):
@@ -39,13 +40,21 @@ class RescaledFlow(eqx.Module):
         return tuple(Discrete(on_device(points), self.log_weights) for points in np.asarray(self.points))
 
     def tokens(self, i: int) -> np.ndarray:
-        """The tokens themselves at `times[i]`, e^{tV}z."""
+        """The tokens themselves, e^{tV}z.
+
+        Arguments:
+            i: index into `times`.
+        """
         from scipy.linalg import expm
 
         return np.asarray(self.points[i]) @ expm(float(self.times[i]) * np.asarray(self.growth)).T
 
     def leaders(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """For every token at `times[i]`, the token it attends to most, and the share of its attention there."""
+        """For every token, the token it attends to most, and the share of its attention there.
+
+        Arguments:
+            i: index into `times`.
+        """
         from scipy.linalg import expm
 
         E, z, lw = expm(float(self.times[i]) * np.asarray(self.growth)), np.asarray(self.points[i]), self.log_weights
@@ -60,13 +69,18 @@ class RescaledFlow(eqx.Module):
         return index, share
 
 
-def rescaled_flow(G: Any, mu: Any, times: Any, *, rtol: Any = 1e-8) -> RescaledFlow:
+def rescaled_flow(G: Attention, mu: Discrete | ArrayLike, times: ArrayLike, *, rtol: float = 1e-8) -> RescaledFlow:
     """The flow x_i' = G(mu, x_i) of one softmax head, in the coordinates z = e^{−tV}x, in which it converges.
 
-    `mu` is a `Discrete` measure or an array of points (n, d), and `times[0]` must be 0. The tokens x grow like e^{tV},
-    and the logits twice as fast; for V = I, z stays in the convex hull of its start. The weights are computed from z
-    with the matrix e^{tVᵀ}Ae^{tV} and from centred keys, relative to the largest logit, so nothing overflows while
-    e^{2t|V|} is a number (t < 350 for V = I).
+    The tokens x grow like e^{tV}, and the logits twice as fast; for V = I, z stays in the convex hull of its start. The
+    weights are computed from z with the matrix e^{tVᵀ}Ae^{tV} and from centred keys, relative to the largest logit, so
+    nothing overflows while e^{2t|V|} is a number (t < 350 for V = I).
+
+    Arguments:
+        G: one softmax head of R^d to itself.
+        mu: the tokens at time 0: a measure, or points (n, d).
+        times: increasing output times, (t,); the first must be 0.
+        rtol: relative error of each adaptive step.
 
     Statement   z_i' = Σ_j P_ij V(z_j − z_i),  P_ij ∝ e^{⟨e^{tVᵀ}Ae^{tV} z_i, z_j⟩};  for V = I and A ≻ 0 the hull of z
                 shrinks to a polytope with vertices v_j, and each z_i tends to a point with ⟨Az,z⟩ = max_j ⟨Az,v_j⟩
@@ -105,7 +119,7 @@ class _Rescaled(AbstractField):
     def velocity(self, t: Any, y: Any) -> Any:
         E = jax.scipy.linalg.expm(t * self.V)
         shares = jax.nn.softmax(self.log_weights)
-        # a softmax does not feel a common shift of the keys, and logits lose fewer digits around their centre
+        # softmax is invariant under a common shift of the keys, and centred keys lose fewer digits
         centred = y - shares @ y
         seen = attend(y @ (E.T @ self.A @ E).T, centred, centred, self.log_weights).values
         return (seen - centred) @ self.V.T
@@ -125,7 +139,7 @@ def _check_size(V: np.ndarray, A: np.ndarray, time: float, radius: float) -> Non
         )
 
 
-def _check(G: Any, mu: Discrete, times: np.ndarray) -> None:
+def _check(G: object, mu: Discrete, times: np.ndarray) -> None:
     if not isinstance(G, Attention) or G.Q.shape[0] != 1:
         raise DtypeError(
             got=f"G = {G if isinstance(G, Attention) else type(G).__name__}",
@@ -139,8 +153,11 @@ def _check(G: Any, mu: Discrete, times: np.ndarray) -> None:
         raise OptionError(got=f"times that begin at {times[0]:g}", need="times[0] = 0", do="At 0 z and x are the same.")
 
 
-def polytope_vertices(points: Any) -> np.ndarray:
-    """Indices of the points that are vertices of their convex hull, in increasing order; flat clouds are allowed.
+def polytope_vertices(points: ArrayLike) -> np.ndarray:
+    """Indices of the points that are vertices of their convex hull, in increasing order.
+
+    Arguments:
+        points: a cloud (n, d), which may lie in a subspace.
 
     Cost        that of Qhull, about n^{d/2}: for dimensions up to 8 or so.
 

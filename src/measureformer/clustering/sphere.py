@@ -19,6 +19,7 @@ from measureformer.measures.atomic import concrete
 from measureformer.measures.discrete import checked_points
 from measureformer.numerics.arrays import cast, common_dtype, default_float, on_device, positive_int, scalar
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+from measureformer.numerics.types import ArrayLike
 
 Norm = Literal["post", "pre"]
 
@@ -45,17 +46,28 @@ class SphereFlow(eqx.Module):
 
 
 def sphere_flow(
-    points: Any, beta: Any, times: Any, *, normalized: bool = True, norm: Norm = "post", rtol: Any = 1e-9
+    points: ArrayLike,
+    beta: ArrayLike,
+    times: ArrayLike,
+    *,
+    normalized: bool = True,
+    norm: Norm = "post",
+    rtol: float = 1e-9,
 ) -> SphereFlow:
-    """Tokens (n, d) on the unit sphere, each drawn towards what it attends to: SA, or USA if not `normalized`.
+    """Tokens on the unit sphere, each drawn towards what it attends to: SA, or USA if not `normalized`.
 
-    With `norm="post"` tokens are normalised after each of infinitely many layers, which keeps them on the sphere. With
-    "pre" what enters a layer is normalised and tokens are not: they grow, `norms` says how far, and their directions
-    `points` move the slower the longer they are; they may start anywhere but at 0.
+    The solver integrates the lift x_i' = |x_i| v_i(x/|x|), which is homogeneous of degree 1 in each token: a
+    Runge–Kutta step of the lift, divided by its norm, is a step of the method with projection, of the same order.
+    Memory is linear in n.
 
-    Steps are adaptive. The sphere is kept by construction: the field is lifted to x_i' = |x_i| v_i(x/|x|), which is
-    homogeneous of degree 1 in each token, so that a Runge–Kutta step of the lift, divided by its norm, is a step of the
-    method with projection, of the same order. Memory is linear in n.
+    Arguments:
+        points: tokens (n, d), of norm 1; with norm="pre" anywhere but at 0.
+        beta: inverse temperature.
+        times: increasing output times, (t,); the first is the time of `points`.
+        normalized: divide attention by its normaliser (SA); without it the flow is the gradient flow of the energy.
+        norm: "post" normalises after each of infinitely many layers, which keeps tokens on the sphere; "pre" normalises
+            the input of each layer, so that tokens grow (`norms`) and their directions (`points`) slow down.
+        rtol: relative error of each adaptive step; 1e-5 is enough for clusters and figures.
 
     Statement   SA   x_i' = Proj_{x_i}(Σ_j e^{β⟨x_i,x_j⟩} x_j / Σ_j e^{β⟨x_i,x_j⟩}),   Proj_x y = y − ⟨x,y⟩x
                 USA  x_i' = Proj_{x_i}(Σ_j e^{β⟨x_i,x_j⟩} x_j / n)
@@ -73,19 +85,19 @@ def sphere_flow(
     """
     times, post = checked_times(times), checked_norm(norm) == "post"
     given, dtype = common_dtype(X := on_sphere(points) if post else off_zero(points)), default_float()
-    beta = float(scalar(beta, "beta"))
+    slope = float(scalar(beta, "beta"))
     n, size = len(X), bucket(len(X))
     X = X.astype(dtype)
     start = pad_rows(X / np.linalg.norm(X, axis=1, keepdims=True) if post else X, size)
     log_weights = pad_log_weights(np.full(n, -math.log(n), dtype), size)
-    field = _Sphere(np.asarray(beta, dtype), log_weights, bool(normalized), post)
+    field = _Sphere(np.asarray(slope, dtype), log_weights, bool(normalized), post)
     rtol = checked_tolerance(rtol, dtype)
     found = solve(field, start, times, rtol=rtol, atol=rtol, seen=lambda y: Discrete.uniform(y[:n]))
     states = found.states[:, :n]
     norms = np.linalg.norm(states, axis=2)
     states, norms = states / norms[:, :, None], np.ones_like(norms) if post else norms
     arrays = cast((times, states, norms), given)
-    return SphereFlow(*map(on_device, arrays), beta=beta, normalized=bool(normalized))
+    return SphereFlow(*map(on_device, arrays), beta=slope, normalized=bool(normalized))
 
 
 class _Sphere(AbstractField):
@@ -101,19 +113,23 @@ class _Sphere(AbstractField):
         drift = seen.values if self.normalized else jnp.exp(seen.log_normalizer)[:, None] * seen.values
         if not self.post:
             return drift
-        # x/|x| moves in the same way without the projection, but norms would grow like e^t
+        # without the projection x/|x| moves in the same way, but norms grow like e^t
         return norm * (drift - jnp.sum(drift * x, axis=1, keepdims=True) * x)
 
 
-def checked_norm(norm: Any) -> Norm:
-    """Refuse a place of the normalisation that is not one of the two."""
+def checked_norm(norm: Norm) -> Norm:
+    """Refuse anything but the two names."""
     if norm not in ("post", "pre"):
         raise OptionError(got=f"norm = {norm!r}", need='"post" or "pre"', do='Leave it out for "post".')
     return norm
 
 
-def sphere_energy(points: Any, beta: Any) -> float:
+def sphere_energy(points: ArrayLike, beta: ArrayLike) -> float:
     """E_β = Σ_ij e^{β⟨x_i,x_j⟩}/(2βn²); at β = 0 the limit of E_β − 1/(2β), which is |mean of the tokens|²/2.
+
+    Arguments:
+        points: tokens (n, d) of norm 1.
+        beta: inverse temperature.
 
     Statement   along USA, dE/dt = Σ_i |x_i'|²/n ≥ 0; along SA it does not decrease either
     Ref         geshkovski2023.
@@ -135,7 +151,7 @@ def sphere_energy(points: Any, beta: Any) -> float:
     return float(np.exp(log_sums).mean() / (2 * beta))
 
 
-def on_sphere(points: Any) -> np.ndarray:
+def on_sphere(points: ArrayLike) -> np.ndarray:
     """Points as NumPy, refused unless their norms are 1 up to rounding."""
     concrete(points, "a flow on the sphere")
     X = np.asarray(checked_points(points))
@@ -150,7 +166,7 @@ def on_sphere(points: Any) -> np.ndarray:
     return X
 
 
-def off_zero(points: Any) -> np.ndarray:
+def off_zero(points: ArrayLike) -> np.ndarray:
     """Points as NumPy, refused if one of them has no direction."""
     concrete(points, "a flow on the sphere")
     X = np.asarray(checked_points(points))
@@ -168,18 +184,31 @@ class Equiangular(eqx.Module):
     times: Float[Array, " t"]
     cosines: Float[Array, " t"]
     log_gaps: Float[Array, " t"]
-    """log(1 − γ), accurate also where γ is 1 to all digits."""
+    """log(1 − γ), accurate even where γ rounds to 1."""
     norms: Float[Array, " t"]
     """The common norm of the tokens: 1, unless `norm="pre"`."""
 
 
 def equiangular(
-    n: Any, beta: Any, times: Any, *, start: Any = 0.0, normalized: bool = True, norm: Norm = "post"
+    n: int,
+    beta: ArrayLike,
+    times: ArrayLike,
+    *,
+    start: ArrayLike = 0.0,
+    normalized: bool = True,
+    norm: Norm = "post",
 ) -> Equiangular:
-    """The inner product γ of n tokens that all have the same one, `start` at first: one equation instead of n.
+    """The common inner product γ of n equiangular tokens on the sphere: one equation instead of n.
 
-    log(1 − γ) is integrated, so the tail is as accurate as the beginning. `norm` is that of `sphere_flow`; with "pre",
-    tokens have norm 1 at first.
+    The solver integrates log(1 − γ), so the tail is as accurate as the beginning.
+
+    Arguments:
+        n: number of tokens, at least 2.
+        beta: inverse temperature.
+        times: increasing output times, (t,); γ is `start` at the first.
+        start: initial inner product, between −1/(n−1) and 1.
+        normalized: as in `sphere_flow`.
+        norm: as in `sphere_flow`; with "pre" tokens start with norm 1.
 
     Statement   SA   γ' = 2(1−γ)((n−1)γ+1)/(e^{β(1−γ)}+n−1),    1 − γ ~ e^{−2t}
                 USA  γ' = (2/n) e^{βγ}(1−γ)((n−1)γ+1),          1 − γ ~ e^{−2e^β t}
@@ -227,10 +256,15 @@ class _Equiangular(AbstractField):
         return jnp.stack([turn, growth]) * jnp.exp(-y[1])
 
 
-def rigollet25_long_context(rho: Any, gamma: Any, n: Any = None) -> float:
+def rigollet25_long_context(rho: ArrayLike, gamma: ArrayLike, n: int | None = None) -> float:
     """The cosine of two outputs of attention among n equiangular tokens of cosine ρ, at β = γ log n.
 
-    Without n, the limit n → ∞: too small a γ makes all outputs equal, too large a one makes attention the identity.
+    In the limit n → ∞, a small γ makes all outputs equal and a large γ makes attention the identity.
+
+    Arguments:
+        rho: ρ in (0, 1).
+        gamma: γ.
+        n: number of tokens, at least 2; by default the limit n → ∞.
 
     Statement   the limit is 1 for γ < 1/(1−ρ), 4ρ/(1+3ρ) for γ = 1/(1−ρ), ρ for γ > 1/(1−ρ)
     Hypotheses  checked: 0 < ρ < 1.  assumed: Q = K = V = I, one softmax.
@@ -262,6 +296,10 @@ def rigollet25_long_context(rho: Any, gamma: Any, n: Any = None) -> float:
 
 def geshkovski23_equiangular(n: int, t: float) -> float:
     """The inner product at time t of n tokens that start orthogonal, at β = 0.
+
+    Arguments:
+        n: number of tokens.
+        t: time since the start.
 
     Statement   γ(t) = (e^{2t} − 1)/(e^{2t} + n − 1)
     Ref         geshkovski2023.

@@ -1,17 +1,19 @@
-"""Stationary covariances of the softmax flow: how much of the space a Gaussian can fill for ever."""
+"""Stationary covariances of the softmax flow: the dimension that a Gaussian can fill forever."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from measureformer.errors import OptionError
 from measureformer.flows.gaussian import square_matrix
+from measureformer.numerics.types import ArrayLike
 
 
-def castin25_stationary_rank(A: Any) -> int:
+def castin25_stationary_rank(A: ArrayLike) -> int:
     """The largest rank of a stationary covariance of the softmax flow with V = I and A symmetric.
+
+    Arguments:
+        A: the matrix KᵀQ of the head, (d, d), symmetric.
 
     Statement   ΣAΣ = 0 ⇒ rank Σ ≤ dim ker A + min(n₊, n₋); at most d/2 if A is nonsingular. Attained.
     Hypotheses  checked: A = Aᵀ.  assumed: V = I, one head.

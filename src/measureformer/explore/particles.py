@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +18,11 @@ from measureformer.numerics.buckets import pad_rows
 
 Space = Literal["plane", "circle", "sphere"]
 Kernel = Literal["softmax", "none", "Sinkhorn"]
-KERNELS = {"softmax": mf.Attention, "none": mf.UnnormalizedAttention, "Sinkhorn": mf.SinkhornAttention}
+KERNELS: dict[str, Callable[..., mf.AbstractInContextMap]] = {
+    "softmax": mf.Attention,
+    "none": mf.UnnormalizedAttention,
+    "Sinkhorn": mf.SinkhornAttention,
+}
 SIZES = (32, 256)
 """Numbers of tokens that programs are compiled for; between them, tokens without mass are added."""
 FRAMES, SKIP = 33, 4

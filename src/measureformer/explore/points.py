@@ -21,7 +21,7 @@ MOST = 200
 _HERE = Path(__file__).parent
 
 
-class _Checked(traitlets.TraitType):
+class _Checked(traitlets.TraitType[Any, Any]):
     """A trait whose values are looked at when they arrive, from Python or from the browser: others never get in."""
 
     def __init__(self, check: Any, default: Any) -> None:

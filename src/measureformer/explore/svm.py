@@ -12,6 +12,7 @@ import measureformer as mf
 from measureformer.errors import InfeasibleError, ShapeError
 from measureformer.explore.points import curve, ring
 from measureformer.figures.figure import Figure, Series
+from measureformer.implicit_bias.descent import Method
 
 TOKENS = 3
 """Tokens in an example; the first of each is the one that should be selected."""
@@ -59,7 +60,7 @@ def problem_of(points: Any) -> Any:
     return mf.implicit_bias.Problem.prompt(X, np.ones(len(X)), [0.0, 0.0, 1.0], np.eye(3)[:2])
 
 
-def train(points: Any, *, method: str = "ngd", steps: int = 1000) -> Training:
+def train(points: Any, *, method: Method = "ngd", steps: int = 1000) -> Training:
     """Train the prompt from starts on a circle, and solve the support vector machine of the best tokens.
 
     >>> found = train([[1.0, 0.0], [-1.0, 0.2], [-1.0, -0.2]], steps=300)
@@ -124,7 +125,7 @@ def inseparable() -> InfeasibleError:
     )
 
 
-def warm_up(method: str, examples: int) -> None:
+def warm_up(method: Method, examples: int) -> None:
     """Compile training for so many examples, and for all of `STEPS`: their records fill one bucket."""
     train(start(examples), method=method, steps=STEPS[0])
 

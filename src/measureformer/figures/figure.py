@@ -77,7 +77,16 @@ def _numbers(values: Any, label: str) -> tuple[float, ...]:
 class Figure:
     """Everything needed to draw a figure, and nothing of how it is drawn.
 
-    With `equal`, for points of the plane, a unit is as long on both axes, so that a circle is round.
+    Arguments:
+        title: words above the axes.
+        xlabel: words below the horizontal axis.
+        ylabel: words beside the vertical axis.
+        series: one `Series`, or several.
+        xscale: "linear" or "log".
+        yscale: "linear" or "log".
+        xticks: names of the positions 0, 1, 2, … on the horizontal axis, for bars; empty for a numerical axis.
+        caption: what the figure shows, in sentences.
+        equal: whether a unit is as long on both axes, so that a circle is round; both are then linear.
 
     >>> error = Series("error", (10.0, 100.0), (0.3, 0.1), role="measured")
     >>> figure = Figure("Error", "n", "error", (error,), xscale="log")
@@ -92,7 +101,6 @@ class Figure:
     xscale: Scale = "linear"
     yscale: Scale = "linear"
     xticks: tuple[str, ...] = ()
-    """Names of the positions 0, 1, 2, … on the x axis, for bars; empty for a numerical axis."""
     caption: str = ""
     equal: bool = False
 
@@ -116,7 +124,7 @@ class Figure:
             )
 
     def in_words(self) -> str:
-        """The figure for those who do not see it: its axes, and where each series begins and ends."""
+        """A text alternative: the axes, and where each series begins and ends."""
         curves = "; ".join(f"{series.label} ({series.style}{_ends(series.y)})" for series in self.series)
         return one_line(f"{self.title}. {self.ylabel} against {self.xlabel}: {curves}.")
 

@@ -1,22 +1,29 @@
-"""A figure of one's own, drawn like those of the atlas."""
+"""`save_figure`: your own figures, drawn like those of the atlas."""
 
 from __future__ import annotations
 
-from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from measureformer.errors import DtypeError, OptionError
 from measureformer.figures.draw import draw, to_pdf, to_svg
 from measureformer.figures.figure import Figure
 from measureformer.storage.files import write_atomically
 
+if TYPE_CHECKING:  # figures must not wait for JAX
+    from measureformer.numerics.types import PathLike
+
 _KINDS = {".svg": to_svg, ".pdf": to_pdf}
 
 
-def save_figure(figure: Figure, path: str | PathLike[str]) -> Path:
-    """Draw a figure in the style of the atlas and write it, as SVG or PDF by the ending of the path; returns the path.
+def save_figure(figure: Figure, path: PathLike) -> Path:
+    """Draw a figure in the style of the atlas, write it, and return its path.
 
-    The same figure gives the same bytes. That of a claim is `mf.check(name).run.figure`.
+    The same figure gives the same bytes.
+
+    Arguments:
+        figure: what to draw; that of a claim is `mf.check(name).run.figure`.
+        path: file to write; .svg or .pdf decides the format.
 
     >>> import numpy as np, measureformer as mf
     >>> t = np.linspace(0, 1, 50)

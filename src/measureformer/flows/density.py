@@ -11,9 +11,12 @@ from jaxtyping import Array, Float
 
 from measureformer.flows.flow_map import FlowMap
 from measureformer.flows.integrate import Solved, solve
+from measureformer.measures.atomic import AbstractAtomic
 
 
-def with_log_density(phi: FlowMap, mu: Any, x: Float[Array, "m d"], t: Any, probes: Any) -> Solved:
+def with_log_density(
+    phi: FlowMap, mu: AbstractAtomic, x: Float[Array, "m d"], t: Array | None, probes: Array | None
+) -> Solved:
     """States (atoms, points that start at x, log ρ_t − log ρ_0 at these), at the times of the plan."""
 
     def field(index: Any, state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
@@ -25,11 +28,11 @@ def with_log_density(phi: FlowMap, mu: Any, x: Float[Array, "m d"], t: Any, prob
     return solve(field, start, phi.plan, phi.settings)
 
 
-def _divergence(v: Callable[[Array], Array], x: Array, probes: Any) -> tuple[Array, Array]:
-    """v and its divergence at every row of x, which are queries: a row's value depends on no other row.
+def _divergence(v: Callable[[Array], Array], x: Array, probes: Array | None) -> tuple[Array, Array]:
+    """v and its divergence at every query, a row of x.
 
-    One product with the derivative for each direction, all rows at once. Without `probes` (p, m, d) the directions are
-    those of the axes and the trace is exact; otherwise it is the mean of ⟨e, Dv e⟩ over the probes e.
+    One product with the derivative for each direction, all rows at once. By default the directions are the axes and the
+    trace is exact; with `probes` (p, m, d) it is the mean of ⟨e, Dv e⟩ over the probes e.
     """
     if probes is None:
         directions = jnp.broadcast_to(jnp.eye(x.shape[1], dtype=x.dtype)[:, None], (x.shape[1], *x.shape))

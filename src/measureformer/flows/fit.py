@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -19,6 +18,7 @@ from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.numerics import arrays
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+from measureformer.numerics.types import ArrayLike, Key, PathLike
 from measureformer.storage.folder import Folder
 from measureformer.training.loop import trained
 from measureformer.training.optimization import Optimization
@@ -37,11 +37,11 @@ class FlowFit(eqx.Module):
     velocity: tuple[Attention, ...]
     """One layer for each piece of the depth."""
     map: FlowMap
-    """T: (mu, x) ↦ the place of x at the end, solved as during training."""
+    """T: (mu, x) ↦ the final position of x, solved as during training."""
     losses: Float[np.ndarray, " s"]
     """The loss before each step, and after the last."""
     stopped: str = eqx.field(static=True)
-    """Why training ended: the "loss" is at most tol, the "gradient" vanished, or no "steps" were left."""
+    """Why training ended: the "loss" is at most tol, the "gradient" vanished, or all "steps" were taken."""
 
     @property
     def loss(self) -> float:
@@ -50,30 +50,36 @@ class FlowFit(eqx.Module):
 
     @property
     def converged(self) -> bool:
-        """Whether training ended by itself: with more steps it would not have gone on."""
+        """Whether training ended before its steps were used up."""
         return self.stopped != "steps"
 
 
 def fit_flow(
-    contexts: Any,
-    points: Any,
-    targets: Any,
+    contexts: Sequence[Discrete],
+    points: Sequence[ArrayLike] | np.ndarray,
+    targets: Sequence[ArrayLike] | np.ndarray,
     *,
     heads: int,
     depth: int | Depth,
-    key: Any,
+    key: Key,
     optimization: Optimization | None = None,
-    save: Any = None,
+    save: PathLike | None = None,
 ) -> FlowFit:
-    """Softmax heads θ(t), constant on pieces of the depth, whose flow takes points to targets in their contexts.
+    """Train softmax heads θ(t), constant on pieces of the depth, whose flow takes points to targets in their contexts.
 
-    `contexts` is a list of measures; `points[k]` and `targets[k]` are one query (d,) or several (m, d) in the k-th of
-    them. What is minimised is the mean of |T_θ[mu](x) − y|² over all queries. At first W = 0, T is the identity, and so
-    the first loss is the mean of |x − y|². Heads are square matrices, drawn with `key`.
+    Minimises the mean of |T_θ[mu](x) − y|² over all queries; each update uses all data. Initially W = 0 and T is the
+    identity, so the first loss is the mean of |x − y|².
 
-    With `save`, a folder, the state is written there about every second, and the same call goes on from it: an
-    interrupted training ends with the same bits as one that was not. A constant rate also goes on when asked for more
-    steps;    the rate of "adam" depends on their number. Data lie in memory whole, and each update sees all of them.
+    Arguments:
+        contexts: the measures mu^k, one for each entry of `points` and `targets`.
+        points: points[k] is one query (d,), or several (m, d), in contexts[k].
+        targets: targets[k] has the shape of points[k].
+        heads: heads of each layer, with square matrices.
+        depth: number of pieces, or a `Depth` with solver and steps.
+        key: key of the initial heads.
+        optimization: the default has rate 0.03 without warm-up and decay, and tol 1e-8.
+        save: folder for the state, written about every second. The same call resumes an interrupted training, with the
+            same bits as an uninterrupted one; at a constant rate it also continues with more steps.
 
     Statement   min_θ Σ_k |T_θ[mu^k](x^k) − y^k|²,  T_θ[mu](x) = x(1),  ẋ = v_θ(t)[mu_t](x),  mu_t moved by the same v
     Cost        for each update, a few flows of all contexts, forth and back; memory for a state per piece.
@@ -107,11 +113,11 @@ def fit_flow(
     return FlowFit(layers, flow_map, run.losses, run.stopped)
 
 
-def _folder(path: Any, problem: Problem, start: Stack, how: tuple[Optimization, Depth]) -> Folder:
+def _folder(path: PathLike, problem: Problem, start: Stack, how: tuple[Optimization, Depth]) -> Folder:
     optimization, depth = how
     settings = asdict(optimization)
     if optimization.final == 1 and not optimization.warmup:
-        del settings["steps"]  # more of them go on from where the others ended
+        del settings["steps"]  # a constant rate continues with more steps
     about = {"contexts": problem.x.shape[0], "dim": problem.x.shape[2], "heads": start.Q.shape[1], **asdict(depth)}
     return Folder.at(path, {**about, "training": settings}, [*problem, *start])
 
@@ -123,7 +129,9 @@ def _layers(stack: Stack) -> tuple[Attention, ...]:
     )
 
 
-def _problem(contexts: Any, points: Any, targets: Any) -> Problem:
+def _problem(
+    contexts: Sequence[Discrete], points: Sequence[ArrayLike] | np.ndarray, targets: Sequence[ArrayLike] | np.ndarray
+) -> Problem:
     """Data in arrays of one size, or a refusal."""
     for name, given in (("contexts", contexts), ("points", points), ("targets", targets)):
         if isinstance(given, Discrete) or not hasattr(given, "__len__"):
@@ -140,7 +148,7 @@ def _problem(contexts: Any, points: Any, targets: Any) -> Problem:
             do="points[k] and targets[k] are one query (d,), or several (m, d), in contexts[k].",
         )
     for k, mu in enumerate(contexts):
-        if not isinstance(mu, Discrete):
+        if not isinstance(mu, Discrete):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise DtypeError(
                 got=f"contexts[{k}] of type {type(mu).__name__}",
                 need="a Discrete measure",
@@ -167,7 +175,7 @@ def _problem(contexts: Any, points: Any, targets: Any) -> Problem:
     return _stacked(contexts, queries, answers)
 
 
-def _queries(given: Any, name: str) -> np.ndarray:
+def _queries(given: ArrayLike, name: str) -> np.ndarray:
     rows = arrays.floats(given, name)
     if rows.ndim not in (1, 2) or 0 in rows.shape:
         raise ShapeError(

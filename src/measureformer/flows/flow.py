@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import equinox as eqx
@@ -18,8 +18,10 @@ from measureformer.flows.drive import travel
 from measureformer.flows.flow_map import Depthwise, FlowMap, particles, refuse_failure
 from measureformer.flows.integrate import SOLVERS, WITHOUT_ERROR, Settings, Solved
 from measureformer.flows.schedule import Schedule, checked_times, planned
-from measureformer.maps.base import AbstractInContextMap, queries_of, refuse_blind
+from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.queries import queries_of, refuse_blind
 from measureformer.measures.atomic import AbstractAtomic, concrete
+from measureformer.measures.base import AbstractMeasure
 from measureformer.numerics.arrays import (
     at_once,
     cast,
@@ -35,45 +37,49 @@ from measureformer.numerics.arrays import (
 )
 from measureformer.numerics.buckets import bucket, pad_axis, pad_rows
 from measureformer.numerics.random import normal
+from measureformer.numerics.types import ArrayLike, Key, PathLike
 from measureformer.parallel.workers import collective
 
 Solver = Literal["tsit5", "dopri8", "heun", "rk4", "euler"]
+Velocity = AbstractInContextMap | Sequence[AbstractInContextMap]
 
 
 @collective()
 def flow(
-    velocity: Any,
-    mu: Any,
-    times: Any,
+    velocity: Velocity,
+    mu: AbstractAtomic,
+    times: ArrayLike,
     *,
     solver: Solver = "tsit5",
-    rtol: Any = None,
-    atol: Any = None,
+    rtol: float | None = None,
+    atol: float | None = None,
     steps: int | None = None,
     tol: float | None = None,
-    save: Any = None,
+    save: PathLike | None = None,
 ) -> Trajectory:
     """The measures mu_t that start from mu at times[0] and move with the velocity: ∂_t mu + div(mu v[mu]) = 0.
 
-    The velocity is an in-context map of R^d to itself, or a sequence of maps of one form that share the time equally:
-    the parameters θ(t) of a network, constant on pieces of its depth. On a `SpaceTime`, times of tokens are carried.
-
-    Steps are adaptive: the error of each is kept below atol + rtol · |x| in every coordinate (1e-6 each; in float32
-    rtol = 1e-4, atol = 1e-5). With `steps`, that many equal steps are taken between consecutive times, without error
-    control; the methods "euler" and "rk4" need them. Euler's method is a residual network: on the times [0, T] it gives
+    Steps are adaptive unless `steps` is given. Euler's method with `steps` on the times [0, T] is a residual network:
     `Residual(velocity, T / steps)` composed `steps` times.
 
-    With `tol`, and heads of dimension 1, 2 or 3, attention is computed on a grid, in a time that grows like the number
-    of tokens: every value of every head in every velocity is within `tol`, and so is every log-normaliser, by a bound
-    that is proven; `error_bound` of the trajectory is the largest. A step that leaves the cells of its plan is taken
-    again with a new one. This is for many tokens: a million in the plane take about a second for each velocity.
+    Differentiable in the parameters and in mu, and traceable by jit and vmap, with concrete times and options; there a
+    failure gives NaN. Reverse mode stores a few dozen states however many steps there are. With `tol` or `save`, and on
+    a measure spread over a mesh, which stays spread, there are no derivatives.
 
-    With `save`, a folder, the run is kept on disk while it goes on. The same call continues one that was interrupted,
-    with the same bits as if it had not been, and reads one that is finished; `mf.flows.load_flow` reads either. A
-    measure that is spread over a mesh stays spread. These two, and `tol`, have no derivatives.
-
-    Goes through jit, grad and vmap, in the parameters and in mu, with memory for a few dozen states however many steps;
-    there `times` and options are concrete, and a failure gives NaN.
+    Arguments:
+        velocity: an in-context map of R^d to itself. A sequence of maps with arrays of the same shapes shares the time
+            equally: the parameters θ(t) of a network, constant on pieces of its depth.
+        mu: the measure whose atoms move; times of a `SpaceTime` are carried.
+        times: increasing output times, (t,); the first is the time of mu.
+        solver: "tsit5", "dopri8" (for small tolerances) or "heun"; "rk4" and "euler" require `steps`.
+        rtol: each step keeps its error below atol + rtol · |x| in every coordinate; 1e-6 by default, 1e-4 in float32.
+        atol: see `rtol`; 1e-6 by default, 1e-5 in float32.
+        steps: equal steps between consecutive times, without error control.
+        tol: compute attention on a grid, in time linear in the number of tokens, for heads of dimension at most 3.
+            Every value and log-normaliser of every head is proven to be within `tol`; the largest bound is
+            `error_bound`. A step that leaves the cells of its plan is repeated with a new one.
+        save: folder that keeps the run on disk. The same call resumes an interrupted run, with the same bits as an
+            uninterrupted one, and reads a finished one; `mf.flows.load_flow` reads either.
 
     Cost        six velocities for each step of "tsit5"; no new compilation for another n or other times.
     Ref         furuya2025, equations (9) to (14); sander2022.
@@ -113,13 +119,13 @@ def flow(
 
 
 class Trajectory(eqx.Module):
-    """A measure that moved: `measures` at `times`, `at(t)` in between, and `map(t)`, the flow as an in-context map."""
+    """A moving measure: `measures` at `times`, `at(t)` in between, and `map(t)`, the flow as an in-context map."""
 
     velocity: Depthwise | None
     """None if the trajectory was loaded without it."""
     initial: AbstractAtomic
     points: Float[Array, "k n d"]
-    """Where the atoms are at the times."""
+    """Positions of the atoms at the times."""
     plan: Schedule
     settings: Settings
     error_bound: float | None = None
@@ -127,26 +133,30 @@ class Trajectory(eqx.Module):
 
     @property
     def times(self) -> Float[np.ndarray, " k"]:
-        """The times that were asked for."""
+        """The requested times."""
         return np.array([float(t) for t in (self.plan.start, *self.plan.times)])
 
     @property
-    def measures(self) -> tuple[Any, ...]:
+    def measures(self) -> tuple[AbstractAtomic, ...]:
         """The measures at these times."""
         points = host(self.points)
         take = _row if is_spread(points) else operator.getitem
         return tuple(self.initial.with_points(on_device(take(points, i))) for i in range(len(points)))
 
-    def map(self, t: Any) -> FlowMap:
+    def map(self, t: ArrayLike) -> FlowMap:
         """The flow from the first time to t, as an in-context map: any measure, any point. Its attention is streamed.
 
-        Where steps are adaptive any t between the first and the last time will do; a trajectory in equal steps is a
-        network that has outputs at `times` only.
+        Arguments:
+            t: with adaptive steps any time of the trajectory's interval; with equal steps one of `times`.
         """
         return FlowMap(self._moved_by(), self.plan.until(self._moment(t)), self._streaming())
 
-    def at(self, t: Any) -> Any:
-        """The measure at time t: stored if t is one of the times, computed otherwise."""
+    def at(self, t: ArrayLike) -> AbstractAtomic:
+        """The measure at time t: stored if t is one of the times, computed otherwise.
+
+        Arguments:
+            t: as in `map`.
+        """
         moment = self._moment(t)
         known = np.flatnonzero(self.times == moment)
         if len(known):
@@ -157,14 +167,22 @@ class Trajectory(eqx.Module):
         return self.initial.with_points(on_device(np.asarray(at_once(travel, *parts, None)[0][-1])))
 
     def log_density(
-        self, log_density: Callable[[Any], Any], x: Any = None, *, key: Any = None, probes: int = 16
+        self,
+        log_density: Callable[[Array], ArrayLike],
+        x: ArrayLike | None = None,
+        *,
+        key: Key | None = None,
+        probes: int = 16,
     ) -> tuple[Float[Array, "k m d"], Float[Array, "k m"]]:
-        """Points that start at x, at each of the times, and log ρ_t there: a law with density ρ_0 carried by the flow.
+        """Passive points that start at x, at each of the times, and log ρ_t there: a density ρ_0 carried by the flow.
 
-        The law is that of points which are felt by nobody, among the tokens of the initial measure; x are points
-        (m, d), the atoms if left out, and `log_density` is log ρ_0 as a function of such an array. Without a `key` the
-        divergence is exact, by d products with the derivative; with one it is an average over that many random `probes`
-        (Hutchinson's estimator), the same along the whole flow.
+        By default the divergence is exact, by d products with the derivative.
+
+        Arguments:
+            log_density: log ρ_0 as a function of points (m, d), with values (m,).
+            x: starting points (m, d); the atoms by default.
+            key: estimate the divergence by Hutchinson's method, with the same random probes along the whole flow.
+            probes: number of random probes.
 
         Statement   d/dt log ρ_t(x(t)) = −div v[mu_t](x(t))
         Ref         chen2018, Theorem 1.
@@ -214,7 +232,7 @@ class Trajectory(eqx.Module):
     def _streaming(self) -> Settings:
         return dataclasses.replace(self.settings, tol=None)
 
-    def _moment(self, t: Any) -> float:
+    def _moment(self, t: ArrayLike) -> float:
         moment, times = float(scalar(t, "t")), self.times
         inside = times[0] <= moment <= times[-1] if not self.plan.most else bool((times == moment).any())
         if not inside:
@@ -238,11 +256,11 @@ _row = jax.jit(lambda points, i: points[i])
 _compiled_density = eqx.filter_jit(with_log_density)
 
 
-def checked_layers(velocity: Any, mu: Any) -> Depthwise:
+def checked_layers(velocity: Velocity, mu: AbstractMeasure) -> Depthwise:
     """The velocity as layers, refused unless they are alike and made for the space of mu."""
-    maps = tuple(velocity) if isinstance(velocity, (list, tuple)) else (velocity,)
+    maps = tuple(velocity) if isinstance(velocity, Sequence) else (velocity,)
     for G in maps:
-        if not isinstance(G, AbstractInContextMap):
+        if not isinstance(G, AbstractInContextMap):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise DtypeError(
                 got=f"{type(G).__name__} as a velocity",
                 need="an in-context map, or a list of them",
@@ -271,7 +289,9 @@ def _form(G: AbstractInContextMap) -> Any:
     return structure, tuple(leaf.shape if eqx.is_array(leaf) else leaf for leaf in leaves)
 
 
-def _settings(solver: Any, rtol: Any, atol: Any, steps: Any, dtype: Any) -> tuple[Settings, int | None]:
+def _settings(
+    solver: Solver, rtol: float | None, atol: float | None, steps: int | None, dtype: Any
+) -> tuple[Settings, int | None]:
     if solver not in SOLVERS:
         raise OptionError(
             got=f"solver = {solver!r}", need=f"one of {', '.join(SOLVERS)}", do='Leave it out for "tsit5".'
@@ -292,7 +312,7 @@ def _settings(solver: Any, rtol: Any, atol: Any, steps: Any, dtype: Any) -> tupl
     return Settings(solver, *tolerances), None if steps is None else positive_int(steps, "steps")
 
 
-def _tolerance(tol: Any) -> Any:
+def _tolerance(tol: float | None) -> np.ndarray | None:
     if tol is not None and not (np.ndim(tol) == 0 and 0 < float(tol) < 1):
         raise OptionError(
             got=f"tol = {tol!r}", need="a number between 0 and 1", do="Try tol=1e-8; left out, attention is streamed."

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from measureformer.errors import BlowUpError, DimensionMismatchError, StepLimitError
 from measureformer.flows.integrate import LIMIT, NO_STEPS_LEFT, NOT_FINITE, Field, Settings, Solved, solve
 from measureformer.flows.schedule import Schedule
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
 from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.base import AbstractMeasure
 from measureformer.numerics.arrays import at_once, cast, host
 
 
@@ -21,7 +21,7 @@ class Depthwise(eqx.Module):
 
     maps: tuple[AbstractInContextMap, ...]
 
-    def piece(self, index: Any) -> AbstractInContextMap:
+    def piece(self, index: int | Array) -> AbstractInContextMap:
         """The map number `index`, which may be traced."""
         if len(self.maps) == 1:
             return self.maps[0]
@@ -31,13 +31,13 @@ class Depthwise(eqx.Module):
 
 
 class FlowMap(AbstractInContextMap):
-    """φ_t: (mu, x) ↦ the place at time t of a passive token that starts at x among the tokens of mu.
+    """φ_t: (mu, x) ↦ the position at time t of a passive token that starts at x among the tokens of mu.
+
+    An in-context map like any other, made by `traj.map(t)`.
 
     Statement   ∂_t φ_t[mu](x) = v[φ_t[mu]♯mu](φ_t[mu](x)), φ_0[mu](x) = x;  φ_{t+s} = φ_t ⋄ φ_s if v does not depend
                 on depth
     Ref         furuya2025, equations (13) and (14).
-
-    An in-context map like any other, made by `traj.map(t)`.
 
     >>> import measureformer as mf
     >>> traj = mf.flow(mf.Linear([[1.0]]), mf.Discrete.dirac([1.0]), [0.0, 1.0])
@@ -61,18 +61,19 @@ class FlowMap(AbstractInContextMap):
     def masks(self) -> bool:
         return self.velocity.maps[0].masks
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
-        return with_passengers(self, mu, x, t).states[1][-1]
-
-    def at_atoms(self, mu: Any) -> Any:
-        return particles(self.velocity, mu, self.plan, self.settings, forward=True).states[-1]
-
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         if not isinstance(mu, AbstractAtomic):
             raise no_closed_form(self, mu)
+        return with_passengers(self, mu, x, t).states[1][-1]
+
+    def at_atoms(self, mu: AbstractAtomic) -> Array:
+        return particles(self.velocity, mu, self.plan, self.settings, forward=True).states[-1]
+
+    def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         self.velocity.maps[0].examine(mu, x, t)
 
-    def explain(self, mu: Any, x: Any, t: Any) -> None:
+    def explain(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
+        assert isinstance(mu, AbstractAtomic)  # `evaluate` has refused everything else
         solved = at_once(eqx.filter_jit(with_passengers), *cast((self, mu, x, t), self._dtype(mu, x)))
         refuse_failure(solved, mu.with_points(solved.last[0]), self.settings)
 
@@ -80,32 +81,34 @@ class FlowMap(AbstractInContextMap):
         return f"FlowMap({', '.join(map(str, self.velocity.maps))})"
 
 
-def particles(velocity: Depthwise, mu: Any, plan: Schedule, settings: Settings, *, forward: bool = False) -> Solved:
+def particles(
+    velocity: Depthwise, mu: AbstractAtomic, plan: Schedule, settings: Settings, *, forward: bool = False
+) -> Solved:
     """The atoms of mu along the plan."""
     return solve(field_of(velocity, mu), mu.points, plan, settings, forward=forward)
 
 
-def field_of(velocity: Depthwise, mu: Any) -> Field:
-    """How the atoms of mu move, as a function of where they are."""
+def field_of(velocity: Depthwise, mu: AbstractAtomic) -> Field:
+    """Velocities of the atoms of mu as a function of their positions."""
 
-    def field(index: Any, points: Any) -> Any:
+    def field(index: int | Array, points: Array) -> Array:
         return alike(velocity.piece(index).at_atoms(mu.with_points(points)), points)
 
     return field
 
 
-def with_passengers(phi: FlowMap, mu: Any, x: Any, t: Any) -> Solved:
-    """The atoms of mu and passive tokens x, as pairs of arrays: the engine never reads keys that have no mass."""
+def with_passengers(phi: FlowMap, mu: AbstractAtomic, x: Array, t: Array | None) -> Solved:
+    """The atoms of mu and passive tokens x, as pairs of arrays: attention reads only the former."""
 
-    def field(index: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
+    def field(index: int | Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         G, moved = phi.velocity.piece(index), mu.with_points(state[0])
         return alike(G.at_atoms(moved), state[0]), alike(G.evaluate(moved, state[1], t), state[1])
 
     return solve(field, (mu.points, x), phi.plan, phi.settings, forward=True)
 
 
-def alike(velocity: Any, points: Any) -> Any:
-    """Refuse a velocity that is not a vector for each point. Shapes are known while the program is traced."""
+def alike(velocity: Array, points: Array) -> Array:
+    """Refuse a velocity that is not one vector of R^d for each point."""
     if velocity.shape != points.shape:
         raise DimensionMismatchError(
             got=f"a velocity with values in R^{velocity.shape[-1]} for tokens in R^{points.shape[-1]}",
@@ -115,7 +118,7 @@ def alike(velocity: Any, points: Any) -> Any:
     return velocity
 
 
-def refuse_failure(solved: Solved, last: Any, settings: Settings) -> None:
+def refuse_failure(solved: Solved, last: AbstractAtomic, settings: Settings) -> None:
     """Raise the named error of a solution that ended early, with its last valid state."""
     code, time = int(solved.code), float(solved.last_time)
     if code == NO_STEPS_LEFT:

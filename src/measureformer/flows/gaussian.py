@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,9 +21,10 @@ from measureformer.measures.atomic import concrete
 from measureformer.measures.gaussian import AbstractGaussianLike, checked_covariances
 from measureformer.numerics.arrays import cast, common_dtype, default_float, finite, floats, on_device, shaped
 from measureformer.numerics.roots import psd_root
+from measureformer.numerics.types import ArrayLike
 
 COLLAPSE = 1e-10
-"""A growth rate times the elapsed time above the inverse of this is a blow-up: what is left is lost in rounding."""
+"""A blow-up is declared where the growth rate times the elapsed time exceeds the inverse of this."""
 
 
 class GaussianFlow(eqx.Module):
@@ -45,7 +47,11 @@ class GaussianFlow(eqx.Module):
         return tuple(Gaussian(mean, cov, log_mass=self.log_mass) for mean, cov in pairs)
 
     def rank(self, threshold: float = 1e-2) -> np.ndarray:
-        """How many eigenvalues of each covariance exceed `threshold` times the largest one."""
+        """Numerical rank of each covariance.
+
+        Arguments:
+            threshold: eigenvalues below this share of the largest one count as 0.
+        """
         if not 0 < threshold < 1:
             raise OptionError(got=f"threshold = {threshold!r}", need="0 < threshold < 1", do="1e-2 is usual.")
         values = np.linalg.svd(np.asarray(self.roots), compute_uv=False) ** 2
@@ -53,18 +59,28 @@ class GaussianFlow(eqx.Module):
         return (values > threshold * values.max(axis=1, initial=0.0)[:, None]).sum(axis=1)
 
 
-def gaussian_flow(G: Any, gaussian: Any, times: Any, *, rtol: Any = 1e-10) -> GaussianFlow:
-    """The flow ∂_t mu + div(mu G(mu, ·)) = 0 that starts at a Gaussian, where it stays Gaussian.
+def gaussian_flow(
+    G: AbstractInContextMap | Sequence[AbstractInContextMap],
+    gaussian: Gaussian,
+    times: ArrayLike,
+    *,
+    rtol: float = 1e-10,
+) -> GaussianFlow:
+    """The flow ∂_t mu + div(mu G(mu, ·)) = 0 from a Gaussian, by the equations of mean and covariance.
 
-    It does where x ↦ G(N(m,Σ), x) = Bx + b is affine: softmax, L2, Sinkhorn and linear attention with any number of
-    heads, their sums, multiples and residuals; `L2Attention.head(I, I, I, scale=1/(2ε)) - Identity()` is mean shift.
-    Other maps are refused. A sequence of maps shares the time equally, as in `mf.flow`: the parameters θ(t) of a
-    network, constant on pieces of its depth. `times[0]` is the time of the given Gaussian. Steps are adaptive, with
-    relative error `rtol` in each; one softmax head with V = v·I and a symmetric A = KᵀQ has a closed form, which is
-    taken instead and is exact to rounding. Otherwise a square root R of Σ is integrated, R' = BR, so Σ = RRᵀ stays
-    positive semidefinite and never gains rank, and a singular Σ is no exception. A finite time of explosion is returned
-    as `blow_up`, and the trajectory ends before it. One layer of finite depth is exact by itself:
-    `Residual(G, step).push(gaussian)`.
+    It stays Gaussian where x ↦ G(N(m,Σ), x) = Bx + b is affine: softmax, L2, Sinkhorn and linear attention with any
+    number of heads, their sums, multiples and residuals. Other maps are refused.
+    `L2Attention.head(I, I, I, scale=1/(2ε)) - Identity()` is mean shift.
+
+    One softmax head with V = v·I and symmetric A = KᵀQ is evaluated in closed form, exact to rounding. Otherwise the
+    solver integrates a square root R of Σ, R' = BR, so that Σ = RRᵀ stays positive semidefinite and never gains rank;
+    Σ may be singular. At a finite blow-up time, returned as `blow_up`, the trajectory ends.
+
+    Arguments:
+        G: the velocity. A sequence of maps shares the time equally, as in `mf.flow`.
+        gaussian: the initial measure.
+        times: increasing output times, (t,); the first is the time of `gaussian`.
+        rtol: relative error of each adaptive step.
 
     Statement   m' = G(N(m,Σ), m),  Σ' = BΣ + ΣBᵀ;  for softmax B = VΣA and m' = V(I + ΣA)m, A = KᵀQ
                 V = v·I, A = Aᵀ:  Σ(t) = (Σ_0^{-1} − 2vtA)^{-1},  m(t) = e^{vt}(I − 2vtΣ_0A)^{-1/2}m_0;  in particular
@@ -79,7 +95,7 @@ def gaussian_flow(G: Any, gaussian: Any, times: Any, *, rtol: Any = 1e-10) -> Ga
     ([1.0, 2.0], [1.815886], 0.5)
     """
     times = checked_times(times)
-    maps = tuple(G) if isinstance(G, (list, tuple)) else (G,)
+    maps = tuple(G) if isinstance(G, Sequence) else (G,)
     _check_all(maps, gaussian)
     dtype, given = default_float(), common_dtype(maps, gaussian)
     rtol = checked_tolerance(rtol, dtype)
@@ -106,7 +122,7 @@ class _Piece(NamedTuple):
 
 
 def _shared(times: np.ndarray, count: int) -> list[np.ndarray]:
-    """The times of each of `count` layers that share the way equally: its edges, and what is asked for between."""
+    """The times of each of `count` layers that share the interval equally: its ends and the requested ones between."""
     edges = times[0] + (times[-1] - times[0]) * np.arange(count + 1) / count
     edges[-1] = times[-1]
     inside = [times[(times > low) & (times < high)] for low, high in pairwise(edges)]
@@ -160,12 +176,16 @@ def _exact(G: AbstractInContextMap, state: Any, times: np.ndarray) -> _Piece | N
     with np.errstate(over="ignore", invalid="ignore"):
         roots = (along * np.exp(logs)[:, None, :]) @ axes.T
         means = np.exp(v * t) * (mean + (slopes * (v * along.T @ A @ mean)) @ along.T)
-    # what does not fit is refused by the solver, which says how far it got
+    # on overflow the solver runs instead: its error says how far it got
     return _Piece(known, means, roots, blow_up) if np.isfinite(means).all() and np.isfinite(roots).all() else None
 
 
-def moment_rates(G: Any, gaussian: Any) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+def moment_rates(G: AbstractInContextMap, gaussian: Gaussian) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
     """m' and Σ' of the flow with velocity G at a Gaussian; both are zero at a stationary point.
+
+    Arguments:
+        G: a map that is affine on Gaussians, as in `gaussian_flow`.
+        gaussian: where the rates are evaluated.
 
     >>> import measureformer as mf
     >>> G = mf.Attention.head([[1.0]], [[1.0]], [[1.0]])
@@ -211,20 +231,20 @@ def _growth(field: _Moments, time: Any, state: Any) -> Array:
 
 
 def _thin_root(cov: np.ndarray) -> np.ndarray:
-    """R (d, r) with RRᵀ = cov and as many columns as the rank, which then cannot grow by rounding."""
+    """R (d, r) with RRᵀ = cov and as many columns as the rank, which rounding then cannot increase."""
     values, vectors = np.linalg.eigh(cov)
     kept = values > len(cov) * np.finfo(cov.dtype).eps * max(values.max(), 0.0)
     return vectors[:, kept] * np.sqrt(values[kept])
 
 
-def _check_all(maps: tuple[Any, ...], gaussian: Any) -> None:
+def _check_all(maps: tuple[AbstractInContextMap, ...], gaussian: AbstractGaussianLike) -> None:
     if not maps:
         raise OptionError(got="no layers", need="at least one", do="Pass a map, or a list of maps that share the time.")
     for G in maps:
         _check(G, gaussian)
 
 
-def _check(G: Any, gaussian: Any) -> None:
+def _check(G: object, gaussian: object) -> None:
     if not isinstance(G, AbstractInContextMap) or not isinstance(gaussian, AbstractGaussianLike):
         raise DtypeError(
             got=f"G of type {type(G).__name__} and a start of type {type(gaussian).__name__}",
@@ -238,12 +258,19 @@ def _check(G: Any, gaussian: Any) -> None:
     G.check_stays(gaussian)
 
 
-def castin25_covariance(A: Any, cov: Any, t: float) -> np.ndarray:
+def castin25_covariance(A: ArrayLike, cov: ArrayLike, t: float) -> np.ndarray:
     """The covariance at time t of the softmax flow with V = I.
+
+    Evaluated as R(I − tRᵀ(A + Aᵀ)R)^{-1}Rᵀ with RRᵀ = Σ_0, which covers singular Σ_0 as limits.
+
+    Arguments:
+        A: the matrix KᵀQ of the head, (d, d).
+        cov: the initial covariance Σ_0, (d, d).
+        t: a time before the blow-up.
 
     Statement   Σ(t) = (Σ_0^{-1} − t(A + Aᵀ))^{-1}, for t before the blow-up
     Hypotheses  checked: t is before the blow-up.  assumed: V = I, one head.
-    Ref         castin2025.    Singular Σ_0 are limits: the formula is evaluated as R(I − tRᵀ(A + Aᵀ)R)^{-1}Rᵀ.
+    Ref         castin2025.
 
     >>> import measureformer as mf
     >>> mf.flows.castin25_covariance([[1.0]], [[1.0]], 0.25).tolist()
@@ -256,8 +283,12 @@ def castin25_covariance(A: Any, cov: Any, t: float) -> np.ndarray:
     return root @ np.linalg.solve(np.eye(len(A)) - t * root @ (A + A.T) @ root, root)
 
 
-def castin25_blow_up(A: Any, cov: Any) -> float | None:
-    """When the softmax flow with V = I explodes; None if it never does.
+def castin25_blow_up(A: ArrayLike, cov: ArrayLike) -> float | None:
+    """Blow-up time of the softmax flow with V = I; None if the flow exists for all times.
+
+    Arguments:
+        A: the matrix KᵀQ of the head, (d, d).
+        cov: the initial covariance Σ_0, (d, d).
 
     Statement   t* = 1/λ_max(Σ_0^{1/2}(A + Aᵀ)Σ_0^{1/2}) if that is positive
     Ref         castin2025.
@@ -273,7 +304,8 @@ def castin25_blow_up(A: Any, cov: Any) -> float | None:
     return 1 / float(values[-1]) if values[-1] > zero else None
 
 
-def square_matrix(matrix: Any, name: str) -> np.ndarray:
+def square_matrix(matrix: ArrayLike, name: str) -> np.ndarray:
+    """A finite square matrix in float64."""
     array = np.asarray(shaped(floats(matrix, name), name, "d d"), np.float64)
     finite(array, name)
     if array.shape[0] != array.shape[1] or array.shape[0] == 0:
@@ -283,6 +315,6 @@ def square_matrix(matrix: Any, name: str) -> np.ndarray:
     return array
 
 
-def _root(cov: Any) -> np.ndarray:
+def _root(cov: ArrayLike) -> np.ndarray:
     matrix = square_matrix(cov, "cov")
     return np.asarray(psd_root(on_device(checked_covariances(matrix, len(matrix)))))

@@ -1,8 +1,9 @@
-"""`grid_flow`: the continuity equation by finite volumes, a witness for flows of atoms that knows no atoms' paths."""
+"""`grid_flow`: the continuity equation by finite volumes, to check flows of atoms without following atoms."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -29,11 +30,12 @@ from measureformer.numerics.arrays import (
     shaped,
 )
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.types import ArrayLike
 
 COURANT = 0.4
-"""Share of a cell that mass may cross in a step, summed over the axes. Up to 1/2 no cell gives more than it has."""
+"""Share of a cell that mass may cross in a step, summed over the axes. Up to 1/2, masses stay nonnegative."""
 DRAIN = 0.9
-"""A cell never gives more than this share of its mass in a stage. Stages that keep to `COURANT` give at most 0.8."""
+"""Largest share of its mass that a cell gives in a stage. Stages that respect `COURANT` give at most 0.8."""
 LIMIT = 100_000
 MOST_CELLS = 1 << 22
 
@@ -47,7 +49,7 @@ class GridFlow(eqx.Module):
     """Mass of each cell at these times."""
     box: Float[Array, "d 2"]
     lost: Float[Array, " k"]
-    """Mass that has left the box until then: `masses` and `lost` add up to what there was."""
+    """Mass that has left the box by then: `masses` and `lost` add up to the initial mass."""
     steps: int
 
     @property
@@ -67,13 +69,27 @@ class GridFlow(eqx.Module):
         return tuple(Discrete.weighted(self.centers, m.ravel()) for m in np.asarray(self.masses))
 
 
-def grid_flow(velocity: Any, density: Any, box: Any, times: Any, *, cells: Any = 128, leak: float = 1e-6) -> GridFlow:
-    """The flow ∂_t mu + div(mu v[mu]) = 0 of a density in a box of R or R², solved on a grid and not by moving atoms.
+def grid_flow(
+    velocity: AbstractInContextMap,
+    density: Callable[[np.ndarray], ArrayLike] | ArrayLike,
+    box: ArrayLike,
+    times: ArrayLike,
+    *,
+    cells: int | Sequence[int] = 128,
+    leak: float = 1e-6,
+) -> GridFlow:
+    """The flow ∂_t mu + div(mu v[mu]) = 0 of a density in a box of R or R², solved by finite volumes.
 
-    The velocity is an in-context map; it reads the cells as atoms of their masses at their centres. `density` is a
-    function of points (n, d), or the array of cell masses; `box` lists a pair (low, high) for each axis, and `cells` is
-    their number along each axis, or one number for all. What lies outside the box at the start is not seen. Mass that
-    reaches the border leaves, and is counted in `lost`; more than the share `leak` of it is refused with `BoxError`.
+    The velocity reads each cell as an atom at its centre. Mass outside the box at the start is ignored; mass that
+    reaches the border leaves and is counted in `lost`.
+
+    Arguments:
+        velocity: an in-context map of R^d to itself, d ≤ 2.
+        density: a function of points (n, d) with values (n,), or the array of cell masses.
+        box: a pair (low, high) for each axis, (d, 2).
+        times: increasing output times, (t,); the first is the time of `density`.
+        cells: number of cells along each axis, or one number for all axes.
+        leak: largest share of the mass that may leave the box; beyond it the flow raises `BoxError`.
 
     Statement   masses stay ≥ 0, and masses and lost mass add up to the initial mass, up to rounding; the error is
                 O(h²) in L¹ for smooth densities and velocities
@@ -118,10 +134,10 @@ class _Grid(eqx.Module):
     cells: tuple[int, ...] = eqx.field(static=True)
 
 
-def _grid(box: np.ndarray, cells: Any) -> _Grid:
+def _grid(box: np.ndarray, cells: int | Sequence[int]) -> _Grid:
     d = len(box)
-    counts = tuple(cells) if isinstance(cells, (list, tuple)) else (cells,) * d
-    counts = tuple(positive_int(count, "cells") for count in counts)
+    given = tuple(cells) if isinstance(cells, Sequence) else (cells,) * d
+    counts = tuple(positive_int(count, "cells") for count in given)
     if len(counts) != d or min(counts) < 4 or math.prod(counts) > MOST_CELLS:
         raise OptionError(
             got=f"cells = {cells!r} in a box of dimension {d}",
@@ -139,7 +155,7 @@ def _lattice(axes: list[np.ndarray]) -> np.ndarray:
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
 
 
-def _checked_box(box: Any) -> np.ndarray:
+def _checked_box(box: ArrayLike) -> np.ndarray:
     box = np.asarray(shaped(floats(box, "box"), "box", "d 2"), np.float64)
     finite(box, "box")
     if box.shape[1] != 2 or len(box) not in (1, 2) or (box[:, 0] >= box[:, 1]).any():
@@ -151,7 +167,7 @@ def _checked_box(box: Any) -> np.ndarray:
     return box
 
 
-def _cell_masses(density: Any, grid: _Grid) -> np.ndarray:
+def _cell_masses(density: Callable[[np.ndarray], ArrayLike] | ArrayLike, grid: _Grid) -> np.ndarray:
     """Masses of cells: as given, or the integrals of a function by Gauss's formula with three points along an axis."""
     if not callable(density):
         masses = np.asarray(floats(density, "density"), np.float64)
@@ -177,8 +193,8 @@ def _cell_masses(density: Any, grid: _Grid) -> np.ndarray:
     return (values.reshape(-1, len(shares)) @ shares * grid.widths.prod()).reshape(grid.cells)
 
 
-def _check(velocity: Any, mu: Discrete) -> None:
-    if not isinstance(velocity, AbstractInContextMap):
+def _check(velocity: AbstractInContextMap, mu: Discrete) -> None:
+    if not isinstance(velocity, AbstractInContextMap):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"{type(velocity).__name__} as a velocity",
             need="one in-context map",
@@ -206,7 +222,7 @@ def _solved(G: AbstractInContextMap, grid: _Grid, masses: Array, start: Any, tim
     """Times reached, masses and lost mass at the times after the start, and the number of steps."""
 
     def stage(end: Array, state: _State) -> _State:
-        # the first and the second stage of Heun's method take turns, so that the velocity is compiled only once
+        # both stages of Heun's method share this code, so that the velocity is compiled only once
         speeds = _speeds(G, grid, state.masses)
         fastest = sum(jnp.max(jnp.abs(v)) for v in speeds)
         dt = jnp.where(state.second, state.dt, jnp.minimum(COURANT / fastest, end - state.t))

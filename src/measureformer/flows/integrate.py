@@ -21,10 +21,10 @@ LIMIT = 4096
 """Steps that an adaptive solver may take, rejected ones included."""
 
 SOLVERS = {"tsit5": "Tsit5", "dopri8": "Dopri8", "heun": "Heun", "rk4": "RK4", "euler": "Euler"}
-"""Name here -> name of the class, in diffrax or in `_rk4.py`."""
+"""Name here -> name of the class, in diffrax or in `rk4.py`."""
 
 WITHOUT_ERROR = ("euler", "rk4")
-"""Methods that do not estimate their error: they need a number of steps."""
+"""Methods without an error estimate, which need a number of steps."""
 
 SUCCESS, NO_STEPS_LEFT, NOT_FINITE = 0, 1, 2
 
@@ -128,7 +128,7 @@ def controlled(t0: Array, t1: Array, jumps: Array | None, settings: Settings) ->
         rtol=jnp.asarray(settings.rtol, t0.dtype),
         atol=jnp.asarray(settings.atol, t0.dtype),
         norm=_largest,
-        # below this a step is lost in the rounding of the time: the solution is about to leave the numbers
+        # a smaller step is lost in the rounding of the time: the solution is about to overflow
         dtmin=16 * float(jnp.finfo(t0.dtype).eps) * jnp.maximum(jnp.abs(t0), jnp.abs(t1)),
         force_dtmin=False,
     )

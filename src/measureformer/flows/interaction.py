@@ -14,22 +14,23 @@ from measureformer.attention.blocks import LOGITS, Keys, Queries, fold, over_blo
 from measureformer.errors import OptionError, ShapeError
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
 from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.base import AbstractMeasure
 from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import is_traced, scalar
+from measureformer.numerics.types import ArrayLike
 
 
 class AbstractInteraction(AbstractInContextMap):
     """(mu, x) ↦ ∫ k(x, y) dmu(y) / |mu|, summed block by block: memory linear in the number of tokens.
 
-    Divided by the mass like every map of the library; for a probability measure that changes nothing. Behind a causal
-    mask the integral and the mass are those of the visible tokens.
+    Under a causal mask the integral and the mass are those of the visible tokens.
     """
 
     @abc.abstractmethod
     def pair(self, x: Array, y: Array) -> Array:
         """k(x, y) for one query and one token, each (d,)."""
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         if not isinstance(mu, AbstractAtomic):
             raise no_closed_form(self, mu)
         values = jax.eval_shape(self.pair, x[0], mu.points[0])
@@ -58,7 +59,7 @@ def _streamed(pair: Callable[[Array, Array], Array], mu: AbstractAtomic, x: Arra
     seen = log_mass > -jnp.inf
     side = max(16, int((LOGITS / 8 / max(size, mu.dim)) ** 0.5))
     block = min(side, x.shape[0]), min(side, mu.n)
-    # a token without mass is looked at nowhere else than where there is mass: the kernel may be infinite at its place
+    # massless tokens are evaluated at the place of one with mass: at their own the kernel may be infinite
     points = jnp.where((mu.log_weights > -jnp.inf)[:, None], mu.points, mu.points[jnp.argmax(mu.log_weights)])
     keys = Keys(points, None, mu.log_weights, None if t is None else mu.times)  # pyright: ignore[reportAttributeAccessIssue]
     total = over_blocks(sums, Queries(x, t), keys, block)
@@ -66,9 +67,10 @@ def _streamed(pair: Callable[[Array, Array], Array], mu: AbstractAtomic, x: Arra
 
 
 class Interaction(AbstractInteraction):
-    """The velocity v[mu](x) = ∫ k(x, y) dmu(y) / |mu| of a kernel: a JAX function of two points (d,), with values (d,).
+    """The velocity v[mu](x) = ∫ k(x, y) dmu(y) / |mu| of a kernel.
 
-    Parameters of the kernel can be trained if it is an Equinox module.
+    Arguments:
+        kernel: k, a JAX function of two points (d,) with values (d,); as an Equinox module it has trainable parameters.
 
     Statement   k(x, y) = y − x: v[mu](x) = mean of mu − x
     Cost        O(m n d) time, O(m + n) memory.
@@ -80,7 +82,7 @@ class Interaction(AbstractInteraction):
     [2.0]
     """
 
-    kernel: Callable[[Any, Any], Any]
+    kernel: Callable[[Array, Array], Array]
 
     def pair(self, x: Array, y: Array) -> Array:
         return self.kernel(x, y)
@@ -88,6 +90,11 @@ class Interaction(AbstractInteraction):
 
 class CuckerSmale(AbstractInteraction):
     """Alignment of velocities, on points (x, v) of R^{2d}: x' = v, v' = ∫ φ(|x − y|) (w − v) dmu(y, w) / |mu|.
+
+    Arguments:
+        kappa: strength of φ.
+        sigma: length in φ, positive.
+        beta: decay exponent of φ.
 
     Statement   φ(r) = kappa / (sigma² + r²)^beta. The mean velocity is conserved and the variance of velocities never
                 grows; for beta ≤ 1/2 all velocities become equal, whatever the start.
@@ -103,10 +110,8 @@ class CuckerSmale(AbstractInteraction):
     sigma: Float[Array, ""]
     beta: Float[Array, ""]
 
-    def __init__(self, kappa: Any, sigma: Any, beta: Any) -> None:
-        self.kappa, self.sigma, self.beta = (
-            scalar(value, name) for value, name in ((kappa, "kappa"), (sigma, "sigma"), (beta, "beta"))
-        )
+    def __init__(self, kappa: ArrayLike, sigma: ArrayLike, beta: ArrayLike) -> None:
+        self.kappa, self.sigma, self.beta = scalar(kappa, "kappa"), scalar(sigma, "sigma"), scalar(beta, "beta")
         if not is_traced(self.sigma) and float(self.sigma) <= 0:
             raise OptionError(
                 got=f"sigma = {float(self.sigma):g}",
@@ -114,7 +119,7 @@ class CuckerSmale(AbstractInteraction):
                 do="Without it the force between coincident tokens is infinite.",
             )
 
-    def check_meets(self, mu: Any, t: Any) -> None:
+    def check_meets(self, mu: AbstractMeasure, t: ArrayLike | None) -> None:
         super().check_meets(mu, t)
         halves(mu.dim)
 
@@ -128,8 +133,11 @@ class CuckerSmale(AbstractInteraction):
 class SecondOrder(AbstractInContextMap):
     """A second-order transformer on points (x, v) of R^{2d}: x' = v, v' = G(positions, x) − friction · v.
 
-    The force G reads the positions only. A force that reads velocities as well is an `Interaction` on R^{2d}, such as
-    `CuckerSmale`.
+    A force that reads velocities as well is an `Interaction` on R^{2d}, such as `CuckerSmale`.
+
+    Arguments:
+        G: the force, a map of R^d to itself; it reads the positions only.
+        friction: coefficient of the damping term.
 
     Ref         furuya2025.
 
@@ -142,7 +150,7 @@ class SecondOrder(AbstractInContextMap):
     force: AbstractInContextMap
     friction: Float[Array, ""]
 
-    def __init__(self, G: AbstractInContextMap, *, friction: Any = 0.0) -> None:
+    def __init__(self, G: AbstractInContextMap, *, friction: ArrayLike = 0.0) -> None:
         self.force = G
         self.friction = scalar(friction, "friction")
 
@@ -161,17 +169,17 @@ class SecondOrder(AbstractInContextMap):
     def masks(self) -> bool:
         return self.force.masks
 
-    def check_meets(self, mu: Any, t: Any) -> None:
+    def check_meets(self, mu: AbstractMeasure, t: ArrayLike | None) -> None:
         super().check_meets(mu, t)
         halves(mu.dim)
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         if not isinstance(mu, AbstractAtomic):
             raise no_closed_form(self, mu)
         d = halves(mu.dim)
         return self._joined(x, self.force.evaluate(mu.with_points(mu.points[:, :d]), x[:, :d], t))
 
-    def at_atoms(self, mu: Any) -> Any:
+    def at_atoms(self, mu: AbstractAtomic) -> Array:
         return self._joined(mu.points, self.force.at_atoms(mu.with_points(mu.points[:, : halves(mu.dim)])))
 
     def _joined(self, x: Array, force: Array) -> Array:

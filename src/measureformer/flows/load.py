@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from measureformer.errors import MeasureformerError, SavedRunError
-from measureformer.flows.flow import Trajectory, checked_layers
+from measureformer.flows.flow import Trajectory, Velocity, checked_layers
 from measureformer.flows.integrate import Settings
 from measureformer.flows.saved import Folder
 from measureformer.flows.schedule import checked_times, planned
 from measureformer.numerics.arrays import cast, on_device
+from measureformer.numerics.types import PathLike
 from measureformer.storage.fingerprint import fingerprint
 
 
-def load_flow(folder: Any, velocity: Any = None) -> Trajectory:
-    """The trajectory that `mf.flow(…, save=folder)` has written: all of it, or the times that a run has reached so far.
+def load_flow(folder: PathLike, velocity: Velocity | None = None) -> Trajectory:
+    """The trajectory that `mf.flow(…, save=folder)` has written: the times that the run has reached so far.
 
-    Files hold points, not code: `map`, times in between and `log_density` need the velocity, which is passed again and
-    refused if it is not the one that the flow was made with.
+    Arguments:
+        folder: what was passed to `mf.flow` as `save`.
+        velocity: the velocity of the flow, which `map`, `log_density` and times in between need: files hold points, not
+            code. Any other velocity is refused.
 
     >>> import tempfile, measureformer as mf
     >>> G, mu = mf.Linear([[1.0]]), mf.Discrete.dirac([1.0])

@@ -12,13 +12,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, DtypeError, NotInvertibleError
-from measureformer.maps.base import AbstractInContextMap, queries_of
+from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.queries import queries_of
 from measureformer.measures.atomic import AbstractAtomic, concrete
+from measureformer.measures.base import AbstractMeasure
 from measureformer.numerics.arrays import at_once, cast, common_dtype, finite, floats, on_device, shaped
 from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics.types import ArrayLike
 
 TRIES = 100
-"""Attempted steps of Newton's method, those that were too long included."""
+"""Attempted steps of Newton's method, rejected ones included."""
 
 
 class PushedDensity(eqx.Module):
@@ -32,11 +35,24 @@ class PushedDensity(eqx.Module):
     """|T(T⁻¹y) − y|."""
 
 
-def push_density(T: Any, log_density: Callable[[Any], Any], mu: Any, y: Any, *, tol: float = 1e-9) -> PushedDensity:
-    """The density at y of the law with density ρ after it was pushed by x ↦ T(mu, x).
+def push_density(
+    T: AbstractInContextMap,
+    log_density: Callable[[Array], ArrayLike],
+    mu: AbstractMeasure,
+    y: ArrayLike,
+    *,
+    tol: float = 1e-9,
+) -> PushedDensity:
+    """The density at y of the push-forward of a density ρ by x ↦ T(mu, x).
 
-    T is an in-context map of R^d to itself: a residual layer, or `traj.map(t)`. `log_density` is log ρ as a function of
-    points (m, d), and y are points (m, d). T is inverted by Newton's method with shortened steps from several starts.
+    T is inverted by damped Newton steps from several starts.
+
+    Arguments:
+        T: an invertible in-context map of R^d to itself: a residual layer, or `traj.map(t)`.
+        log_density: log ρ as a function of points (m, d), with values (m,).
+        mu: the measure that T reads.
+        y: points at which the new density is wanted, (m, d).
+        tol: largest residual |T(T⁻¹y) − y|, relative to max(1, |y|).
 
     Statement   (T♯ρ)(y) = ρ(T⁻¹y) |det DT⁻¹(y)| for a diffeomorphism T
     Hypotheses  checked: the inverse was found up to `tol` times the size of y, no two starts lead to different ones,
@@ -50,32 +66,32 @@ def push_density(T: Any, log_density: Callable[[Any], Any], mu: Any, y: Any, *, 
     >>> found.preimages.tolist(), np.exp(found.log_density).round(6).tolist()             # of N(1, 4) at 3
     ([[1.0]], [0.120985])
     """
-    if not isinstance(T, AbstractInContextMap):
+    if not isinstance(T, AbstractInContextMap):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"T of type {type(T).__name__}",
             need="an in-context map",
             do="Pass a layer such as mf.Residual(G), or traj.map(t) of a flow.",
         )
     concrete((T, mu, y), "push_density")
-    y, _, _ = queries_of(mu, y, None)
+    images = np.asarray(queries_of(mu, y, None)[0])
     T.check_meets(mu, None)
-    finite(y, "y")
+    finite(images, "y")
     if T.out_dim(mu.dim) != mu.dim:
         raise DimensionMismatchError(
             got=f"a map from R^{mu.dim} to R^{T.out_dim(mu.dim)}",
             need="a map of a space to itself",
             do="Densities have a formula only where no dimension is lost or gained.",
         )
-    count, context = len(y), mu.padded() if isinstance(mu, AbstractAtomic) else mu
-    dtype = common_dtype(T, mu, y)
-    starts = _starts(mu, np.asarray(y, np.float64))
-    rows = (np.tile(np.asarray(y), (len(starts), 1)), starts.reshape(-1, mu.dim))
+    count, context = len(images), mu.padded() if isinstance(mu, AbstractAtomic) else mu
+    dtype = common_dtype(T, mu, images)
+    starts = _starts(mu, images.astype(np.float64))
+    rows = np.tile(images, (len(starts), 1)), starts.reshape(-1, mu.dim)
     program = cast((T, context, *(pad_rows(part, bucket(len(part))) for part in rows)), dtype)
     found = (
         np.asarray(part)[: len(starts) * count].reshape(len(starts), count, *part.shape[1:])
         for part in at_once(_inverted, *program)
     )
-    x, residuals, signs, logs = _chosen(np.asarray(y), tuple(found), max(tol, 1e3 * float(np.finfo(dtype).eps)))
+    x, residuals, signs, logs = _chosen(images, tuple(found), max(tol, 1e3 * float(np.finfo(dtype).eps)))
     refuse_folds(signs)
     values = np.asarray(shaped(floats(log_density(on_device(x)), "log_density(x)"), "log_density(x)", "m"), dtype)
     return PushedDensity(*map(on_device, (values - logs, x, residuals)))
@@ -108,7 +124,7 @@ def _inverted(T: AbstractInContextMap, mu: Any, y: Array, starts: Array) -> tupl
         better = _sizes(value - y) < _sizes(state.gap)
         new = state.tried, value - y, jacobian
         x, gap, jacobian = (jax.vmap(jnp.where)(better, a, b) for a, b in zip(new, state[:3], strict=True))
-        # where a step was too long, the same one is tried again, shorter
+        # a step that was too long is shortened and tried again
         length = jnp.where(better, jnp.minimum(1, 2 * state.length), state.length / 4)
         step = jnp.linalg.solve(jacobian, jnp.where(jnp.isfinite(gap), gap, 0)[:, :, None])[:, :, 0]
         return _State(x, gap, jacobian, x - length[:, None] * step, length, state.tries + 1)
@@ -129,8 +145,8 @@ def _sizes(rows: Array) -> Array:
     return jnp.sqrt(jnp.sum(rows * rows, axis=1))
 
 
-def _starts(mu: Any, y: np.ndarray) -> np.ndarray:
-    """For each point: itself, and places beyond it and beyond the other side of the context."""
+def _starts(mu: AbstractMeasure, y: np.ndarray) -> np.ndarray:
+    """Three starts for each point: itself, and places beyond the context on its side and on the opposite one."""
     center, spread = np.asarray(mu.mean()), np.sqrt(np.trace(np.asarray(mu.covariance())))
     away = y - center
     far = np.linalg.norm(away, axis=1, keepdims=True)

@@ -1,12 +1,12 @@
-"""A flow as a folder: one JSON that says what it is, the initial measure, points at times, and how to go on.
+"""A flow as a folder: a JSON description, the initial measure, points at times, and the state to resume from.
 
     flow.json               fingerprints, times, settings; written once
     initial.safetensors     the measure
-    points-000001.…         points at the times from number 1 on; the next file goes on where this one ends
-    state.safetensors       points, solver and control after the last step that is on disk
+    points-000001.…         points at the times from number 1 on; the next file continues where this one ends
+    state.safetensors       points, solver and control after the last step on disk
 
-Every file is whole or not there. The state is written after the points it belongs to and says how many times have been
-reached, so that whatever moment the process dies at, the folder is that of an earlier one.
+Writes are atomic. The state is written after the points it belongs to and counts the times that were reached, so that
+the folder is consistent at whatever moment the process dies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from measureformer.errors import CheckpointError, SavedRunError
 from measureformer.flows.integrate import SOLVERS
 from measureformer.flows.walk import Stand
 from measureformer.measures import Discrete, SpaceTime
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import on_device
+from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
 from measureformer.storage.safetensors import open_safetensors, to_safetensors
 
@@ -55,7 +57,7 @@ class Folder:
         self.path, self.about = path, about
 
     @staticmethod
-    def at(path: Any) -> Folder | None:
+    def at(path: PathLike) -> Folder | None:
         """The flow in this folder, None if there is none yet; refused if there is something else."""
         path = Path(path)
         if path.exists() and not path.is_dir():
@@ -83,7 +85,7 @@ class Folder:
         return Folder(path, about)
 
     @staticmethod
-    def create(path: Any, about: dict[str, Any], initial: Any) -> Folder:
+    def create(path: PathLike, about: dict[str, Any], initial: AbstractAtomic) -> Folder:
         """A new folder, or a new flow in an empty one."""
         folder = Folder(Path(path), {"format": FORMAT, "kind": type(initial).__name__, **about})
         folder._write("initial", {name: getattr(initial, name) for name in _fields(initial)})
@@ -113,7 +115,7 @@ class Folder:
         self._write("state", {"counts": counts, "error": np.array([stand.error]), **leaves})
 
     def stand(self, like: Any, possible: Callable[[Stand], bool]) -> Stand | None:
-        """Where the walk stands, as NumPy arrays in the structure and shapes of `like`; None before its first step."""
+        """The last state as NumPy arrays in the structure and shapes of `like`; None before the first write."""
         file = self._file("state")
         if not file.exists():
             return None
@@ -132,7 +134,7 @@ class Folder:
         return stand
 
     def reached(self) -> int:
-        """How many times after the start are on disk."""
+        """Number of times after the start that are on disk."""
         file = self._file("state")
         if not file.exists():
             return 0
@@ -146,7 +148,7 @@ class Folder:
         file = self._file("state")
         return float(_array(file, _opened(file), "error", (1,), np.float64)[0])
 
-    def initial(self) -> Any:
+    def initial(self) -> AbstractAtomic:
         """The measure at the first time."""
         file = self._file("initial")
         kind = KINDS[self.about["kind"]]

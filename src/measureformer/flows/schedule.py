@@ -10,6 +10,7 @@ import numpy as np
 
 from measureformer.errors import OptionError, ShapeError, TimeError, TracedError
 from measureformer.numerics.arrays import finite, floats, is_traced
+from measureformer.numerics.types import ArrayLike
 
 
 class Schedule(eqx.Module):
@@ -23,7 +24,7 @@ class Schedule(eqx.Module):
     jumps: tuple[Any, ...]
     """Times at which the piece changes."""
     steps: tuple[Any, ...] = ()
-    """Equal steps: their size in each segment. A segment ends where the piece changes or the state is wanted."""
+    """Size of the equal steps in each segment. A segment ends where the piece changes or output is requested."""
     counts: tuple[Any, ...] = ()
     """Number of steps in each segment."""
     pieces: tuple[Any, ...] = ()
@@ -64,7 +65,7 @@ class Schedule(eqx.Module):
         return Schedule(self.start, self.times[:count], self.jumps, *runs, self.ends[:count], self.most)
 
 
-def checked_times(times: Any) -> np.ndarray:
+def checked_times(times: ArrayLike) -> np.ndarray:
     """Times of a flow as a NumPy array (t,), strictly increasing; the first is that of the given measure."""
     moments = floats(times, "times")
     if moments.ndim != 1:

@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from measureformer.errors import BlowUpError, OptionError, StepLimitError
 from measureformer.numerics.arrays import floats, host
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.types import ArrayLike
 
 MAX_STEPS = 200_000
 ORDER = 8
@@ -45,7 +46,7 @@ class AbstractField(eqx.Module):
         raise NotImplementedError
 
 
-def checked_tolerance(rtol: Any, dtype: Any) -> float:
+def checked_tolerance(rtol: ArrayLike, dtype: Any) -> float:
     """A positive relative tolerance, not finer than the arithmetic."""
     tolerance = float(host(floats(rtol, "rtol")))
     if not 0 < tolerance < 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -14,22 +13,35 @@ from measureformer.measures.atomic import concrete
 
 
 class Stability(eqx.Module):
-    """Constants of a velocity on the ball that its flow can reach, and the two inequalities; see `stability`."""
+    """Lipschitz constants of a velocity on a ball that its flow does not leave, and two inequalities for the flow.
+
+    Arguments:
+        point: L with |v[mu](x) − v[mu](y)| ≤ L |x − y|.
+        measure: K with |v[mu](x) − v[nu](x)| ≤ K W_1(mu, nu).
+        radius: radius of the ball that holds measures and points for both inequalities.
+        time: t, the duration of the flow.
+    """
 
     point: float
-    """L: |v[mu](x) − v[mu](y)| ≤ L |x − y|."""
     measure: float
-    """K: |v[mu](x) − v[nu](x)| ≤ K W_1(mu, nu)."""
     radius: float
-    """Both for measures and points in the ball of this radius."""
     time: float
 
     def between_measures(self, distance: float) -> float:
-        """e^{(L+K)t} W_p(mu_0, nu_0), which W_p(mu_t, nu_t) does not exceed, for every p ≥ 1."""
+        """Upper bound of W_p(mu_t, nu_t) for every p ≥ 1: e^{(L+K)t} W_p(mu_0, nu_0).
+
+        Arguments:
+            distance: W_p(mu_0, nu_0).
+        """
         return times(exp((self.point + self.measure) * self.time), distance)
 
     def between_points(self, gap: float, distance: float) -> float:
-        """e^{Lt} |x − y| + e^{Lt} (e^{Kt} − 1) W_1(mu_0, nu_0), which |φ_t[mu_0](x) − φ_t[nu_0](y)| does not exceed."""
+        """Upper bound of |φ_t[mu_0](x) − φ_t[nu_0](y)|: e^{Lt} |x − y| + e^{Lt} (e^{Kt} − 1) W_1(mu_0, nu_0).
+
+        Arguments:
+            gap: |x − y|.
+            distance: W_1(mu_0, nu_0).
+        """
         stretched = exp(self.point * self.time)
         try:
             mixed = math.expm1(self.measure * self.time)
@@ -38,8 +50,13 @@ class Stability(eqx.Module):
         return times(stretched, gap) + times(times(stretched, mixed), distance)
 
 
-def stability(G: Any, radius: Any, time: Any) -> Stability:
-    """How far flows with the velocity G, softmax attention, drift apart in a given time.
+def stability(G: Attention, radius: float, time: float) -> Stability:
+    """Bounds on how far two flows of softmax attention drift apart in a given time.
+
+    Arguments:
+        G: the velocity, softmax attention of R^d to itself.
+        radius: R_0 > 0; both initial measures and points lie in B(0, R_0).
+        time: t ≥ 0, the duration of the flow.
 
     Statement   for mu_0, nu_0, x, y in B(0, R_0) and R = R_0 e^{ct}, c = Σ_h ‖W_h V_h‖:
                 W_p(mu_t, nu_t) ≤ e^{(L+K)t} W_p(mu_0, nu_0) for every p ≥ 1, and
@@ -57,9 +74,10 @@ def stability(G: Any, radius: Any, time: Any) -> Stability:
     >>> bound.point, bound.measure, round(bound.between_measures(1.0), 4)      # v[mu](x) = mean of mu
     (0.0, 1.0, 2.7183)
     """
-    if not isinstance(G, Attention) or G.out_dim(G.in_dim) != G.in_dim:
+    known = isinstance(G, Attention)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    if not known or G.out_dim(G.in_dim) != G.in_dim:
         raise DtypeError(
-            got=f"{G if isinstance(G, Attention) else type(G).__name__} as a velocity",
+            got=f"{G if known else type(G).__name__} as a velocity",
             need="softmax attention, mf.Attention, of a space to itself",
             do="For other velocities put your own constants into mf.flows.Stability(point, measure, radius, time).",
         )
@@ -76,12 +94,13 @@ def stability(G: Any, radius: Any, time: Any) -> Stability:
     return Stability(float(point), float(measure), float(reached), float(time))
 
 
-def norm(matrix: Any) -> float:
+def norm(matrix: np.ndarray) -> float:
+    """The largest singular value."""
     return float(np.linalg.norm(matrix, 2))
 
 
 def exp(x: float) -> float:
-    """e^x, infinity where that is too large: a bound too."""
+    """e^x, or infinity on overflow, which is a bound as well."""
     try:
         return math.exp(x)
     except OverflowError:
@@ -89,5 +108,5 @@ def exp(x: float) -> float:
 
 
 def times(a: float, b: float) -> float:
-    """The product of bounds, where nothing times infinity is nothing."""
+    """The product of bounds, with 0 · ∞ = 0."""
     return 0.0 if a == 0 or b == 0 else a * b

@@ -23,16 +23,17 @@ from measureformer.maps.attention import Attention
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.random import normal
+from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
 class Depth:
-    """How the depth of a trained flow is cut: heads are constant on `pieces` of [0, 1], each solved in equal steps.
+    """Discretisation of the depth [0, 1] of a trained flow.
 
     Arguments:
-        pieces: heads differ from piece to piece.
-        solver: "euler", which makes it a residual network, or "rk4".
-        steps: of the solver, in each piece.
+        pieces: number of intervals of equal length on which the heads are constant.
+        solver: "euler", a residual network, or "rk4".
+        steps: equal steps of the solver in each piece.
 
     >>> import measureformer as mf
     >>> mf.flows.Depth(3, solver="euler", steps=4).layers
@@ -51,15 +52,20 @@ class Depth:
 
     @property
     def layers(self) -> int:
-        """Steps of the solver in all."""
+        """Total number of steps of the solver."""
         return self.pieces * self.steps
 
     @property
     def schedule(self) -> Schedule:
-        """The times of the flow, for one that is evaluated as it was trained."""
+        """The plan of a flow that is evaluated as it was trained."""
         return planned(np.array([0.0, 1.0]), self.pieces, self.layers).until(1.0)
 
-    def settings(self, dtype: Any) -> Settings:
+    def settings(self, dtype: np.dtype[Any]) -> Settings:
+        """Settings of such a flow.
+
+        Arguments:
+            dtype: precision of the points, which sets the tolerances.
+        """
         rtol, atol = (1e-4, 1e-5) if dtype == np.float32 else (1e-6, 1e-6)
         return Settings(self.solver, np.asarray(rtol), np.asarray(atol))
 
@@ -88,8 +94,8 @@ class Problem(NamedTuple):
     """(k, m): what each query counts in the loss; they sum to 1."""
 
 
-def resting(key: Any, dim: int, heads: int, pieces: int) -> Stack:
-    """Gaussian Q, K, V, and W = 0: nothing moves yet, so that the first loss is that of the identity."""
+def resting(key: Key, dim: int, heads: int, pieces: int) -> Stack:
+    """Gaussian Q, K, V and W = 0: the flow starts as the identity."""
     Q, K, V = normal(key, (3, pieces, heads, dim, dim)) / np.sqrt(dim)
     return Stack(Q, K, V, np.zeros_like(V))
 
@@ -104,7 +110,7 @@ def loss(stack: Stack, problem: Problem, depth: Depth) -> Array:
 
 
 def moved(stack: Stack, mu: Discrete, x: Array, depth: Depth) -> Array:
-    """T[mu](x): atoms and queries move together, and queries are seen by nobody."""
+    """T[mu](x): atoms and queries move together; queries are passive."""
     n, rows, dtype = mu.n, jnp.concatenate([mu.points, x]), x.dtype
 
     def velocity(heads: Stack, rows: Array) -> Array:

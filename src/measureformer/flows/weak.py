@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -17,9 +17,25 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, cast, common_dtype
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.types import ArrayLike
 
+ScalarFunction = Callable[[Array], Array]
 SCALES = (0.5, 1.0, 2.0)
 DIRECTIONS = 3
+
+
+class MovingMeasure(Protocol):
+    """Measures at times: what flows return."""
+
+    @property
+    def times(self) -> ArrayLike:
+        """Increasing times, (k,)."""
+        ...
+
+    @property
+    def measures(self) -> Sequence[AbstractAtomic]:
+        """The measure at each time."""
+        ...
 
 
 class WeakResidual(eqx.Module):
@@ -29,7 +45,7 @@ class WeakResidual(eqx.Module):
     residuals: Float[np.ndarray, "k q"]
     """∫ψ dmu_t − ∫ψ dmu_0 − ∫_0^t ∫ ∇ψ·v[mu_r] dmu_r dr. That between s and t is the difference of two rows."""
     errors: Float[np.ndarray, "k q"]
-    """Estimated error of the integral over time: it can be trusted to be of this size or smaller, not more."""
+    """Estimated error of the integral over time."""
     moved: Float[np.ndarray, " q"]
     """∫ ∫ |∇ψ·v[mu_r]| dmu_r dr over all times: how much ψ changes along the paths."""
 
@@ -50,14 +66,23 @@ class WeakResidual(eqx.Module):
         return float(np.where(self.moved > 0, sizes / np.where(self.moved > 0, self.moved, 1), sizes).max())
 
 
-def weak_residual(traj: Any, velocity: Any = None, *, tests: Any = None) -> WeakResidual:
+def weak_residual(
+    traj: MovingMeasure,
+    velocity: AbstractInContextMap | None = None,
+    *,
+    tests: Sequence[ScalarFunction] | None = None,
+) -> WeakResidual:
     """How well the measures of a trajectory satisfy the continuity equation in its weak form.
 
-    `traj` has `times` and `measures` with atoms: of `flow`, of `grid_flow`, or your own. The velocity is that of the
-    trajectory unless another one is given. Only the stored measures are read, nothing is solved again, so that neither
-    a wrong solver nor a wrong velocity can hide. `tests` are JAX functions ψ of one point (d,) with values in R; left
-    out, they are waves and bumps of three scales around the mean. The integral over time is that of a cubic spline
-    through all times; its error is estimated by leaving out every other time. More times make it sharper.
+    Reads the stored measures only and solves nothing again, so it detects a wrong solver as well as a wrong velocity.
+    The integral over time is that of a cubic spline through all times; its error is estimated by leaving out every
+    other time. More times make both sharper.
+
+    Arguments:
+        traj: what `flow` or `grid_flow` returns, or any object with `times` and `measures` with atoms.
+        velocity: the velocity to check against; that of the trajectory by default.
+        tests: JAX functions ψ of one point (d,) with values in R; by default waves and bumps of three scales around the
+            mean.
 
     Statement   ∫ψ dmu_t − ∫ψ dmu_s = ∫_s^t ∫ ∇ψ·v[mu_r] dmu_r dr for all smooth ψ and all s < t
     Cost        one velocity for each time.
@@ -82,7 +107,7 @@ def weak_residual(traj: Any, velocity: Any = None, *, tests: Any = None) -> Weak
 
 
 class _Given(eqx.Module):
-    tests: tuple[Callable[[Any], Any], ...]
+    tests: tuple[ScalarFunction, ...]
 
     def __call__(self, x: Array) -> Array:
         values = [psi(x) for psi in self.tests]
@@ -109,7 +134,7 @@ class _Family(eqx.Module):
         return jnp.concatenate([jnp.cos(phases), jnp.sin(phases), bumps])
 
 
-def _default(measures: Sequence[Any]) -> _Family:
+def _default(measures: Sequence[AbstractAtomic]) -> _Family:
     """Around the mean of the first measure, by the size of the largest; along the directions in which they spread."""
     points = np.concatenate([np.asarray(mu.mean())[None] for mu in measures])
     covariance = np.mean([np.asarray(mu.covariance()) for mu in measures], axis=0) + np.cov(points.T, ddof=0)
@@ -120,8 +145,8 @@ def _default(measures: Sequence[Any]) -> _Family:
     return _Family(points[0], (directions[None] / widths[:, None, None]).reshape(-1, points.shape[1]), widths)
 
 
-def _checked(tests: Any) -> tuple[Callable[[Any], Any], ...]:
-    if not isinstance(tests, (list, tuple)) or not tests or not all(map(callable, tests)):
+def _checked(tests: Sequence[ScalarFunction]) -> tuple[ScalarFunction, ...]:
+    if not isinstance(tests, Sequence) or not tests or not all(map(callable, tests)):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"tests of type {type(tests).__name__}",
             need="a list of functions of one point",
@@ -130,7 +155,9 @@ def _checked(tests: Any) -> tuple[Callable[[Any], Any], ...]:
     return tuple(tests)
 
 
-def _parts(traj: Any, velocity: Any) -> tuple[np.ndarray, tuple[AbstractAtomic, ...], AbstractInContextMap]:
+def _parts(
+    traj: MovingMeasure, velocity: AbstractInContextMap | None
+) -> tuple[np.ndarray, tuple[AbstractAtomic, ...], AbstractInContextMap]:
     if not hasattr(traj, "times") or not hasattr(traj, "measures"):
         raise DtypeError(
             got=f"a trajectory of type {type(traj).__name__}",
@@ -148,7 +175,7 @@ def _parts(traj: Any, velocity: Any) -> tuple[np.ndarray, tuple[AbstractAtomic, 
         )
     concrete((traj, G), "weak_residual")
     times, measures = np.asarray(traj.times, np.float64), tuple(traj.measures)
-    if not all(isinstance(mu, AbstractAtomic) for mu in measures):
+    if not all(isinstance(mu, AbstractAtomic) for mu in measures):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"measures of type {type(measures[0]).__name__}",
             need="measures with atoms",
@@ -164,8 +191,8 @@ def _parts(traj: Any, velocity: Any) -> tuple[np.ndarray, tuple[AbstractAtomic, 
     return times, measures, G
 
 
-def _same_size(measures: Sequence[Any]) -> list[Any]:
-    """Padded to one number of atoms and times, so that another one compiles nothing."""
+def _same_size(measures: Sequence[AbstractAtomic]) -> list[AbstractAtomic]:
+    """Padded to bucket sizes of atoms and times, so that new numbers of either compile nothing."""
     size = bucket(max(mu.n for mu in measures))
     padded = [mu.padded(size) for mu in measures]
     return padded + padded[-1:] * (bucket(len(padded)) - len(padded))

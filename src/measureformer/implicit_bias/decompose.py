@@ -1,4 +1,4 @@
-"""`decompose`: a trained W as a finite part, which mixes the kept tokens, and a growing one that drops the rest."""
+"""`decompose`: a trained W as a finite part, which mixes the kept tokens, and a growing part, which drops the rest."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from measureformer.implicit_bias.descent import Run
 from measureformer.implicit_bias.svm import SVM, constraints, misalignment
 
 KEPT, DROPPED = 1e-3, 1e-6
-"""A token with at least the first probability is kept, one with at most the second is dropped."""
+"""Probabilities from which a token is kept, and up to which it is dropped."""
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """W_k ≈ W_fin + C_k·W_mm; see `decompose`. Misalignments are 1 − cos; 1 where there is nothing to compare with."""
+    """W_k ≈ W_fin + C_k·W_mm; see `decompose`. Misalignments are 1 − cos, and 1 if one of the matrices is zero."""
 
     steps: np.ndarray
     visible: np.ndarray
@@ -26,9 +26,9 @@ class Decomposition:
     undecided: np.ndarray
     """Tokens whose probability is still between the thresholds; counted as dropped if it was falling, (n, T)."""
     finite: np.ndarray
-    """W_fin, (k, q): the least matrix with the logits that the kept tokens ended with."""
+    """W_fin, (k, q): the least matrix that gives the kept tokens their final logits."""
     svm: SVM
-    """W_mm: the least matrix that separates kept from dropped tokens and does not tell the kept ones apart."""
+    """W_mm: the least matrix that separates kept from dropped tokens and gives kept tokens equal logits."""
     growth: np.ndarray
     """C_k, (g,): by least squares."""
     both: np.ndarray
@@ -55,15 +55,19 @@ class Decomposition:
 
 
 def decompose(run: Run, *, kept: float = KEPT, dropped: float = DROPPED) -> Decomposition:
-    """Which tokens a training kept, and how well W_fin + C_k·W_mm describes it.
+    """The tokens that a training run kept, and how well W_fin + C_k·W_mm describes its W.
+
+    Arguments:
+        run: a run of `Problem.descend` or `descend_all`.
+        kept: least final probability of a kept token.
+        dropped: largest final probability of a dropped token, at most `kept`.
 
     Statement   conjecture: W_k ≈ W_fin + C_k W_mm, C_k → ∞, with O_i the tokens that keep probability s*:
                 (k_t − k_t')·W_fin z_i = log(s*_t/s*_t') in O_i; (k_t − k_t')·W_mm z_i = 0 in O_i, ≥ 1 out of it
     Ref         tarzanagh2023.
 
-    O_i is read from the end of the trajectory: probability at least `kept`. Tokens between `dropped` and `kept` are
-    undecided: they count as kept if their probability has not fallen since half of the steps. No run is left out;
-    `decided` says whether there were such tokens.
+    Tokens with final probabilities between `dropped` and `kept` are undecided: they count as kept if their probability
+    has not fallen since half of the steps. `decided` says whether there were none.
 
     >>> import jax, measureformer as mf
     >>> problem = mf.implicit_bias.random_problems("several", jax.random.key(3))

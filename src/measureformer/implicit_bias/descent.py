@@ -1,11 +1,11 @@
-"""`descend_all`: training many problems at once, from their starts, recorded on a logarithmic grid of steps."""
+"""`descend_all`: train many problems at once, recorded on a logarithmic grid of steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -16,29 +16,37 @@ from jaxtyping import Array
 from measureformer.errors import OptionError, ShapeError
 from measureformer.implicit_bias import risk as _risk
 from measureformer.implicit_bias.problem import Problem
-from measureformer.implicit_bias.svm import SVM
+from measureformer.implicit_bias.svm import SVM, Norm
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key
 from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.random import generator
+from measureformer.numerics.types import ArrayLike, Key
 
 Method = Literal["gd", "ngd", "polyak", "momentum", "adam", "sign"]
+Start: TypeAlias = ArrayLike | tuple[ArrayLike, ArrayLike] | None
+"""W (k, q), or a pair of K (k, rank) and Q (q, rank)."""
 RATES = {"gd": 1.0, "ngd": 0.1, "polyak": 1.0, "momentum": 1.0, "adam": 0.01, "sign": 0.01}
 RUNNING, GRADIENT_VANISHED, NOT_FINITE, INFIMUM = range(4)
 REASONS = ("steps", "gradient", "not finite", "infimum")
 GRID = 16
-"""Recorded steps in a factor of ten."""
+"""Recorded steps per factor of ten."""
 
 
 @dataclass(frozen=True)
 class Descent:
-    """How a problem is trained: the method, its rate η, and whether W is one matrix or a product KQᵀ.
+    """How to train: the method, its rate η, and whether W is one matrix or a product KQᵀ.
+
+    Arguments:
+        method: one of the list below.
+        rate: η > 0; by default 1 for "gd", "polyak" and "momentum", 0.1 for "ngd", 0.01 for "adam" and "sign".
+        momentum: decay of the mean of gradients in "momentum" and "adam", in [0, 1).
+        eps: added to the denominator of "adam", at least 0.
+        infimum: least loss, for "polyak"; by default that of a linear head.
+        rank: train K (k, rank) and Q (q, rank) with W = KQᵀ; by default W itself.
 
     - "gd": W ← W − η∇L. - "ngd": W ← W − η∇L/‖∇L‖, for K and Q each by its own norm.
     - "polyak": W ← W − η (L(W) − infimum)/(2‖∇L‖²) ∇L. - "momentum": V ← `momentum`·V + ∇L, W ← W − ηV.
-    - "adam": with decays `momentum` and 0.999 and with `eps` in the denominator. - "sign": W ← W − η sign ∇L.
-
-    `rate` is 1 for "gd", "polyak" and "momentum", 0.1 for "ngd", 0.01 for "adam" and "sign", unless given. `infimum` is
-    the least loss; a linear head knows it. `rank` makes W = KQᵀ with K (k, rank) and Q (q, rank).
+    - "adam": decays `momentum` and 0.999. - "sign": W ← W − η sign ∇L.
 
     >>> import measureformer as mf
     >>> mf.implicit_bias.Descent("ngd", rank=10).step
@@ -66,17 +74,18 @@ class Descent:
 
     @property
     def step(self) -> float:
+        """The rate η."""
         return RATES[self.method] if self.rate is None else float(self.rate)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training, at the recorded `steps` g: 0, 1, 2, … and then 16 in each factor of ten.
+    """One training run at g recorded `steps`: 0, 1, 2, … and then 16 per factor of ten.
 
     >>> import jax, measureformer as mf
     >>> problem = mf.implicit_bias.random_problems("orthonormal", jax.random.key(0))
     >>> run = problem.descend("ngd", 300, jax.random.key(1))
-    >>> run.stopped, run.selected[-1].tolist(), bool(mf.implicit_bias.misalignment(run.W[-1], problem.svm().W) < 1e-3)
+    >>> run.stopped, run.selected[-1].tolist(), bool(mf.implicit_bias.misalignment(run.W[-1], problem.svm().W) < 1e-2)
     ('steps', [0, 0, 0, 0], True)
     """
 
@@ -89,8 +98,8 @@ class Run:
     factors: tuple[np.ndarray, np.ndarray] | None
     """K (g, k, rank) and Q (g, q, rank), if W = KQᵀ."""
     stopped: str
-    """Why it ended: "steps"; "gradient" where it is lost in rounding or underflows; "infimum" where a Polyak step is 0;
-    "not finite", and then the last state is the last finite one."""
+    """Why it ended: "steps"; "gradient" if the gradient underflows or is lost in rounding; "infimum" if a Polyak step
+    is 0; "not finite" if the next state would not be finite."""
 
     @cached_property
     def norm(self) -> np.ndarray:
@@ -99,12 +108,12 @@ class Run:
 
     @property
     def direction(self) -> np.ndarray:
-        """W/‖W‖_F, (g, k, q); zero where W is."""
+        """W/‖W‖_F, (g, k, q); zero where W is zero."""
         return self.W / np.where(self.norm > 0, self.norm, 1)[:, None, None]
 
     @cached_property
     def _measured(self) -> tuple[np.ndarray, np.ndarray]:
-        # padded, so that another number of recorded steps compiles nothing
+        # padded, so that a new number of recorded steps compiles nothing
         values = _measured(self.problem, pad_rows(self.W, bucket(len(self.W))))
         return tuple(np.asarray(value)[: len(self.W)] for value in values)  # pyright: ignore[reportReturnType]
 
@@ -120,36 +129,36 @@ class Run:
 
     @property
     def selected(self) -> np.ndarray:
-        """The token that gets most attention, (g, n)."""
+        """The most attended token of each example, (g, n)."""
         return self.attention.argmax(axis=2)
 
     def at(self, step: int) -> int:
-        """The place of the last record up to this step."""
+        """Index of the last record up to this step."""
         return int(np.searchsorted(self.steps, step, side="right")) - 1
 
-    def margins(self, tokens: Any = None) -> np.ndarray:
-        """`Problem.margins` of W for the tokens, those selected at the end unless given: (g, n, T)."""
+    def margins(self, tokens: ArrayLike | None = None) -> np.ndarray:
+        """`Problem.margins` of each W, (g, n, T); for the tokens selected at the end by default."""
         tokens = self.selected[-1] if tokens is None else tokens
         return np.stack([self.problem.margins(W, tokens) for W in self.W])
 
-    def svm(self, norm: Any = "frobenius") -> SVM:
-        """The SVM of the tokens that are selected at the end."""
+    def svm(self, norm: Norm = "frobenius") -> SVM:
+        """The SVM of the tokens selected at the end."""
         return self.problem.svm(self.selected[-1], norm)
 
 
 class State(NamedTuple):
-    """Where training stands."""
+    """State of the training."""
 
     parameters: tuple[Array, ...]
     """(W,), or (K, Q)."""
     memories: tuple[tuple[Array, ...], ...]
-    """What a method remembers, each of the shapes of the parameters."""
+    """Moments that the method keeps, each of the shapes of the parameters."""
     done: Array
     code: Array
 
 
 class Numbers(NamedTuple):
-    """The settings of a method that are arguments of the compiled program: another rate compiles nothing."""
+    """Settings that are arguments of the compiled program, so that a new rate compiles nothing."""
 
     rate: Any
     momentum: Any
@@ -161,13 +170,24 @@ MEMORIES = {"momentum": 1, "adam": 2}
 
 
 def descend_all(
-    problems: Sequence[Problem], method: str | Descent, steps: int, key: Any = None, *, starts: Any = None
+    problems: Sequence[Problem],
+    method: Method | Descent,
+    steps: int,
+    key: Key | None = None,
+    *,
+    starts: Sequence[Start] | np.ndarray | Array | None = None,
 ) -> list[Run]:
-    """Train all problems, which have one shape, together: one compiled program, no loop in Python.
+    """Train several problems of one shape together, in one compiled program.
 
-    `starts` holds a matrix for each problem, or a pair (K, Q); otherwise entries are uniform in ±1/√q, as in a linear
-    layer of PyTorch, and `key` is needed. Another number of problems or of steps compiles nothing, another shape does.
-    A run ends before `steps` where the gradient is lost in rounding, and says so.
+    Arguments:
+        problems: at least one, all with the same n, T, d, head and loss.
+        method: "gd", "ngd", "polyak", "momentum", "adam", "sign", or a `Descent` with settings.
+        steps: number of steps; a run whose gradient is lost in rounding ends earlier, see `Run.stopped`.
+        key: randomness of the starts, needed without `starts`.
+        starts: for each problem W (k, q), or a pair (K, Q); by default entries are uniform in ±1/√q, as in a linear
+            layer of PyTorch.
+
+    A new number of problems or steps compiles nothing, a new shape does.
 
     >>> import jax, measureformer as mf
     >>> problems = mf.implicit_bias.random_problems("random", jax.random.key(0), count=4)
@@ -175,7 +195,7 @@ def descend_all(
     >>> [bool(run.loss[-1] < run.loss[0]) for run in runs]
     [True, True, True, True]
     """
-    method = method if isinstance(method, Descent) else Descent(method)  # pyright: ignore[reportArgumentType]
+    method = method if isinstance(method, Descent) else Descent(method)
     steps, problems = positive_int(steps, "steps"), list(problems)
     structures = {jax.tree.structure(problem) for problem in problems}
     shapes = {tuple(np.shape(leaf) for leaf in jax.tree.leaves(problem)) for problem in problems}
@@ -210,7 +230,7 @@ def _grid(steps: int) -> np.ndarray:
     return np.unique([0, *np.minimum(np.round(powers), steps).astype(int), steps])
 
 
-def _starts(problems: list[Problem], method: Descent, key: Any, starts: Any) -> tuple[np.ndarray, ...]:
+def _starts(problems: list[Problem], method: Descent, key: Key | None, starts: Any) -> tuple[np.ndarray, ...]:
     """Parameters with the problems as first axis."""
     (k, q), dtype = problems[0].shape, problems[0].X.dtype
     shapes = [(k, q)] if method.rank is None else [(k, method.rank), (q, method.rank)]
@@ -236,7 +256,7 @@ def _starts(problems: list[Problem], method: Descent, key: Any, starts: Any) -> 
 def _run(
     problem: Problem, method: Descent, grid: np.ndarray, parts: tuple[np.ndarray, ...], done: int, code: int
 ) -> Run:
-    # a run that ended early stands still in the later records: the first of them is its last state
+    # a run that ended early repeats its last state in the later records
     last = int(np.searchsorted(grid, done)) + 1
     steps = np.append(grid[: last - 1], done)
     parts = tuple(part[:last] for part in parts)
@@ -272,11 +292,11 @@ def _stepped(problem: Problem, noise: Array, state: State, method: Method, numbe
     slope, rest = jax.grad(value, has_aux=True)(state.parameters)
     change, memories, stuck = _change(problem, state, slope, method, numbers)
     largest = jnp.max(jnp.stack([jnp.max(jnp.abs(part)) for part in slope]))
-    # where W is near the largest number, logits would overflow: such a step is not taken
+    # reject a step after which logits could overflow
     total = sum(jnp.sum(jnp.abs(part)) for part in change)
     possible = (total < float(jnp.finfo(largest.dtype).max) ** 0.5) & jnp.isfinite(largest)
     code = jnp.where(stuck, INFIMUM, RUNNING)
-    # where numbers are denormal or lost in rounding, the gradient has no direction any more
+    # where numbers are denormal or lost in rounding, the direction of the gradient is noise
     floor = 1e3 * float(jnp.finfo(largest.dtype).tiny) + jnp.sum(noise * rest)
     code = jnp.where(largest <= floor, GRADIENT_VANISHED, code)
     code = jnp.where(possible, code, NOT_FINITE)
@@ -294,7 +314,7 @@ def _product(parameters: tuple[Array, ...]) -> Array:
 def _change(
     problem: Problem, state: State, slope: tuple[Array, ...], name: Method, numbers: Numbers
 ) -> tuple[Any, Any, Any]:
-    """What is subtracted from the parameters, the new memories, and whether a Polyak step has nothing left to do."""
+    """The change to subtract from the parameters, the new moments, and whether a Polyak step is at the infimum."""
     rate, decay = numbers.rate, numbers.momentum
     if name == "gd":
         return tuple(rate * part for part in slope), (), False
@@ -306,7 +326,7 @@ def _change(
         W = _product(state.parameters)
         above = _risk.excess(problem, W) if numbers.infimum is None else _risk.risk(problem, W) - numbers.infimum
         size = _norm(jnp.concatenate([part.reshape(-1) for part in slope]))
-        # one division at a time: the square of the norm would underflow first
+        # two divisions: the square of the norm would underflow first
         return tuple(rate * (above / (2 * size)) * (part / size) for part in slope), (), above <= 0
     if name == "momentum":
         first = tuple(decay * old + part for old, part in zip(state.memories[0], slope, strict=True))

@@ -1,8 +1,8 @@
-"""`generate`: the random problems on which the implicit bias of attention is usually measured."""
+"""`random_problems`: the usual random problems for the implicit bias of attention."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, overload
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from measureformer.implicit_bias.problem import Problem
 from measureformer.maps import MLP
 from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.random import generator
+from measureformer.numerics.types import Key
 
 Name = Literal["random", "picture", "prompt", "several", "orthonormal", "G1", "G2", "G3", "G4", "G5"]
 NAMES = {"G1": "random", "G2": "picture", "G3": "prompt", "G4": "several", "G5": "orthonormal"}
@@ -23,15 +24,31 @@ SIZES = {
 }
 
 
+@overload
 def random_problems(
-    name: Name, key: Any, *, count: int | None = None, n: int | None = None, T: int | None = None, d: int | None = None
-) -> Any:
-    """A random problem, or a list of `count` independent ones; n, T and d have the usual sizes unless given.
+    name: Name, key: Key, *, count: None = None, n: int | None = None, T: int | None = None, d: int | None = None
+) -> Problem: ...
+@overload
+def random_problems(
+    name: Name, key: Key, *, count: int, n: int | None = None, T: int | None = None, d: int | None = None
+) -> list[Problem]: ...
+def random_problems(
+    name: Name, key: Key, *, count: int | None = None, n: int | None = None, T: int | None = None, d: int | None = None
+) -> Problem | list[Problem]:
+    """A random problem, or a list of independent ones.
+
+    Arguments:
+        name: kind of problem, from the list below, by name or number.
+        key: randomness.
+        count: length of the list; a single problem by default.
+        n: number of examples; as in the list by default.
+        T: number of tokens of each example; as in the list by default.
+        d: dimension of the tokens; as in the list by default.
 
     - "random" (G1): tokens, queries and v uniform on the sphere, random labels; n=6, T=8, d=10.
-    - "picture" (G2): two examples in the plane around (−1, 0) and (1, 0); the query is the first token.
+    - "picture" (G2): two examples in the plane around (−1, 0) and (1, 0); the query is the first token; n=2, T=3, d=2.
     - "prompt" (G3): prompt tuning in the plane; the optimal token has score 1 and lies around (1, 0), the others have
-      score 1/2 and lie around (−1, 1) and (−1/2, −1/2).
+      score 1/2 and lie around (−1, 1) and (−1/2, −1/2); n=3, T=7, d=3.
     - "several" (G4): n=3, T=4, d=8 and the head Σ relu(Vx) with ‖V‖_F = 1; a label is −1 at least once, and the margin
       −Σ relu(Vx) is concave: it may be largest on a mixture of tokens.
     - "orthonormal" (G5): all n·T tokens are orthonormal, one of each example has score 1 and the others 0, and
@@ -87,7 +104,7 @@ def _prompt(rng: np.random.Generator, n: int, T: int, d: int) -> Problem:
 def _several(rng: np.random.Generator, n: int, T: int, d: int) -> Problem:
     X, z = unit(rng.normal(size=(n, T, d))), unit(rng.normal(size=(n, d)))
     V, y = rng.normal(size=(d, d)), rng.choice([-1.0, 1.0], n)
-    # with labels +1 only the margins are convex functions, and best on single tokens
+    # with labels +1 only, margins are convex functions and largest on single tokens
     while not (y < 0).any():
         y = rng.choice([-1.0, 1.0], n)
     return Problem(X, z, y, MLP(V / np.linalg.norm(V), None, np.ones((1, d)), None, activation="relu"))

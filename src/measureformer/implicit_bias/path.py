@@ -15,6 +15,7 @@ from measureformer.errors import OptionError
 from measureformer.implicit_bias import risk as _risk
 from measureformer.implicit_bias.svm import ORDERS, Norm
 from measureformer.numerics.arrays import finite, floats, host, shaped
+from measureformer.numerics.types import ArrayLike
 
 if TYPE_CHECKING:
     from measureformer.implicit_bias.problem import Problem
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 class Path:
     """W_R = argmin of L(W) over ‖W‖ ≤ R, for each of the `radii`; see `Problem.path`.
 
-    The loss is not convex in W. Each radius is solved from the solution before it, the first from −∇L(0), and, for a
-    linear head, from the SVM direction of the optimal tokens; the lower of the two is kept. What is returned is a
-    stationary point, which `residual` says; that nothing is lower is not proved.
+    The loss is not convex in W. Each radius starts from the solution before it, the first from −∇L(0), and, for a
+    linear head, also from the SVM direction of the optimal tokens; the lower result is kept. It is a stationary point
+    up to `residual`, not a proven global minimum.
 
     Statement   W_R/R → W_mm/‖W_mm‖ as R → ∞, if optimal tokens are unique and can be separated
     Ref         tarzanagh2023.
@@ -36,7 +37,7 @@ class Path:
     >>> problem = mf.implicit_bias.Problem(X, [[1.0]], [1], [1.0, 0.1])
     >>> path = problem.path([1.0, 10.0, 100.0])
     >>> [f"{mf.implicit_bias.misalignment(W, problem.svm().W):.0e}" for W in path.W]
-    ['4e-05', '8e-06', '7e-08']
+    ['4e-03', '4e-05', '5e-07']
     """
 
     kind: Norm
@@ -47,10 +48,10 @@ class Path:
     residual: np.ndarray
     """1 − ⟨−∇L, W⟩/(‖∇L‖_dual R): 0 where W is stationary on the sphere. Inside the ball, ‖∇L(W)‖/‖∇L(0)‖."""
     inside: np.ndarray
-    """Where the minimum is inside the ball, and the constraint does nothing."""
+    """Whether the minimum lies inside the ball, where the constraint is inactive."""
 
 
-def follow(problem: Problem, radii: Any, norm: Norm) -> Path:
+def follow(problem: Problem, radii: ArrayLike, norm: Norm) -> Path:
     radii = np.asarray(host(shaped(floats(radii, "radii"), "radii", "r")), np.float64)
     finite(radii, "radii")
     if not len(radii) or radii.min() <= 0 or (np.diff(radii) <= 0).any():
@@ -62,7 +63,7 @@ def follow(problem: Problem, radii: Any, norm: Norm) -> Path:
     down = -np.asarray(problem.gradient(np.zeros(problem.shape)), np.float64)
     first = float(np.linalg.norm(down))
     if first == 0:
-        # nothing to follow from 0: any direction will do to begin with
+        # no descent direction at 0: any start will do
         down = np.eye(*problem.shape)
     others: list[np.ndarray] = []
     if problem.has_linear_head:
@@ -71,7 +72,7 @@ def follow(problem: Problem, radii: Any, norm: Norm) -> Path:
     found: list[tuple[np.ndarray, float, float, bool]] = []
     for radius in radii:
         answers = [_solved(problem, W, radius, norm, first) for W in (found[-1][0] if found else down, *others)]
-        # below the rounding of the loss its logarithm still tells them apart
+        # the logarithm of the loss still differs below the rounding of the loss
         found.append(min(answers, key=lambda answer: answer[0])[1])
     W, loss, residual, inside = (np.array(column) for column in zip(*found, strict=True))
     return Path(norm, radii, W, loss, residual, inside)
@@ -95,7 +96,7 @@ def _solved(
     W = np.asarray(_matrix(best.x, radius, shape, norm))
     slope = np.asarray(problem.gradient(W), np.float64)
     if np.sum(slope * W) > 0 and np.linalg.norm(start, own) <= radius:
-        # the loss falls towards the inside, where the constraint does nothing
+        # the loss falls towards the inside, where the constraint is inactive
         free = minimize(objective, start.ravel(), (False,), "L-BFGS-B", jac=True, options=options)
         inner = free.x.reshape(shape)
         if np.linalg.norm(inner, own) <= radius and free.fun <= best.fun:
@@ -111,7 +112,7 @@ def _parameters(W: np.ndarray, norm: Norm) -> np.ndarray:
     if norm == "frobenius":
         return W.ravel() / np.linalg.norm(W)
     U, values, V = np.linalg.svd(W, full_matrices=False)
-    # a factor that is zero would stay so: no direction is left out
+    # a factor that is zero would stay zero
     root = np.sqrt(values + 1e-3 * values[0])
     return np.concatenate([U * root, V.T * root]).ravel() / np.sqrt(2 * values.sum())
 

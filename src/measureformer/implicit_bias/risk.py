@@ -46,7 +46,7 @@ def logits(problem: Problem, W: Array) -> Array:
 
 
 def probabilities(values: Array) -> Array:
-    """Softmax along the last axis, with the derivative that the head of this file speaks of."""
+    """Softmax along the last axis, with the accurate derivative described above."""
     first = jnp.argmax(values, axis=-1, keepdims=True) == jnp.arange(values.shape[-1])
     largest = jnp.sum(jnp.where(first, values, 0), axis=-1, keepdims=True)
     weights = jnp.exp(jnp.where(first, 0.0, values - largest))
@@ -59,7 +59,7 @@ def head_margin(problem: Problem, x: Array) -> Array:
     x is (n, d), or (n, T, d) for tokens. The logistic loss of the second is the cross-entropy.
     """
     flat = x.reshape(-1, x.shape[-1])
-    values = problem.head.evaluate(None, flat, None).reshape(*x.shape[:-1], -1)
+    values = problem.head.evaluate(None, flat, None).reshape(*x.shape[:-1], -1)  # pyright: ignore[reportArgumentType] no context
     y = problem.y.reshape(-1, *[1] * (values.ndim - 2))
     if values.shape[-1] == 1:
         return y * values[..., 0]

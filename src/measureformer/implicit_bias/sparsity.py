@@ -1,20 +1,20 @@
-"""`sparsity`: on how few tokens probabilities rest; `sizes`: how large a matrix is, and of how many directions."""
+"""`attention_sparsity`: on how few tokens probabilities rest; `matrix_sizes`: norms and stable ranks of matrices."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.attention.coverage import fewest
 from measureformer.errors import OptionError, ShapeError
 from measureformer.numerics.arrays import finite, floats, host
+from measureformer.numerics.types import ArrayLike
 
 
 @dataclass(frozen=True)
 class Sparsity:
-    """Measures of probabilities along the last axis, of T visible tokens; see `sparsity`."""
+    """Measures of probabilities along the last axis, of T visible tokens; see `attention_sparsity`."""
 
     visible: np.ndarray
     """T, the number of visible tokens."""
@@ -33,8 +33,12 @@ class Sparsity:
     """Share of the visible tokens with s < 1/(10T)."""
 
 
-def attention_sparsity(s: Any, visible: Any = None) -> Sparsity:
-    """Entropy, participation ratio, k₉₀, Gini index, … of probabilities (…, T); hidden tokens do not count.
+def attention_sparsity(s: ArrayLike, visible: ArrayLike | None = None) -> Sparsity:
+    """Entropy, participation ratio, k₉₀, Gini index, … of attention probabilities.
+
+    Arguments:
+        s: probabilities along the last axis, (…, T).
+        visible: mask of the tokens that count, broadcast to the shape of s; all by default.
 
     >>> import measureformer as mf
     >>> found = mf.implicit_bias.attention_sparsity([[0.25] * 4, [1.0, 0, 0, 0]])
@@ -55,7 +59,7 @@ def attention_sparsity(s: Any, visible: Any = None) -> Sparsity:
     T = mask.sum(axis=-1)
     entropy = -np.sum(s * np.log(np.where(s > 0, s, 1)), axis=-1)
     falling = -np.sort(-s, axis=-1)
-    # hidden tokens are the last ones in this order, and add nothing
+    # hidden tokens come last in this order and add nothing
     rank = np.arange(1, s.shape[-1] + 1)
     parts = {
         "visible": T,
@@ -72,7 +76,7 @@ def attention_sparsity(s: Any, visible: Any = None) -> Sparsity:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Norms of matrices in the last two axes; see `sizes`."""
+    """Norms of matrices in the last two axes; see `matrix_sizes`."""
 
     frobenius: np.ndarray
     spectral: np.ndarray
@@ -81,8 +85,11 @@ class Sizes:
     """‖W‖_F²/‖W‖₂², between 1 and the rank; 0 for W = 0."""
 
 
-def matrix_sizes(W: Any) -> Sizes:
-    """Frobenius, spectral and nuclear norm and stable rank of matrices (…, k, q): of KᵀQ, for the heads of a layer.
+def matrix_sizes(W: ArrayLike) -> Sizes:
+    """Frobenius, spectral and nuclear norms and stable ranks of matrices, such as A = KᵀQ of the heads of a layer.
+
+    Arguments:
+        W: matrices in the last two axes, (…, k, q).
 
     >>> import jax, numpy as np, measureformer as mf
     >>> mf.implicit_bias.matrix_sizes(np.diag([3.0, 4.0])).nuclear.tolist()

@@ -1,4 +1,4 @@
-"""`SVM`: the matrix of least norm that separates chosen tokens, with a duality gap, or a proof that there is none.
+"""`SVM`: the matrix of least norm that separates chosen tokens, with a duality gap, or a proof that none exists.
 
 Weak duality needs no solver: for multipliers λ ≥ 0 of the constraints A(W) ≥ 1, and free ones of the equalities,
 Σλ ≤ ⟨λ, A(W)⟩ = ⟨A*λ, W⟩ ≤ ‖A*λ‖_dual ‖W‖, so that ‖W‖ ≥ Σλ/‖A*λ‖_dual. Where A*λ = 0, nothing separates (Farkas).
@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from measureformer.errors import InfeasibleError, OptionError, ToleranceError, need
+from measureformer.numerics.types import ArrayLike
 
 if TYPE_CHECKING:
     from measureformer.implicit_bias.problem import Problem
 
 Norm = Literal["frobenius", "nuclear"]
 ORDERS: dict[str, tuple[Any, Any]] = {"frobenius": ("fro", "fro"), "nuclear": ("nuc", 2)}
-"""What NumPy calls the norm and its dual."""
+"""NumPy's names of each norm and its dual."""
 ROUNDING = 1e-12
-"""A least margin below this share of ‖W‖ times the longest constraint is not told from zero."""
+"""A margin below this share of ‖W‖ times the norm of its constraint counts as zero."""
 
 
 class KKT(NamedTuple):
-    """How far the optimality conditions are from being met, each relative to its own scale."""
+    """Violations of the optimality conditions, each relative to its own scale."""
 
     primal: float
     """Largest violation of a margin 1, or of an equality."""
@@ -40,7 +41,7 @@ class KKT(NamedTuple):
 
 @dataclass(frozen=True)
 class SVM:
-    """What `Problem.svm` found; `feasible` says whether the chosen tokens can be separated at all.
+    """Result of `Problem.svm`; `feasible` says whether the chosen tokens can be separated.
 
     >>> import numpy as np, measureformer as mf
     >>> X = np.array([[[1.0], [0.0], [-1.0]]])
@@ -49,7 +50,7 @@ class SVM:
     >>> found.W.tolist(), found.margins.tolist(), found.support.tolist(), found.gap < 1e-12
     ([[1.0]], [[0.0, 1.0, 2.0]], [[False, True, False]], True)
     >>> middle = problem.svm(tokens=[1])
-    >>> middle.feasible, middle.certificate.tolist()
+    >>> middle.feasible, middle.certificate.round(9).tolist()
     (False, [[0.5, 0.0, 0.5]])
     """
 
@@ -80,7 +81,7 @@ class SVM:
 
     @property
     def direction(self) -> np.ndarray:
-        """W of Frobenius norm 1; zero if there was nothing to separate."""
+        """W/‖W‖_F; zero if there was nothing to separate."""
         return self.W / (np.linalg.norm(self.W) or 1.0)
 
     @property
@@ -103,7 +104,7 @@ class SVM:
         return None if self.feasible else self.multipliers
 
     def rank(self, tol: float = 1e-6) -> int:
-        """Singular values above `tol` times the largest."""
+        """Number of singular values of W above `tol` times the largest."""
         values = np.linalg.svd(self.W, compute_uv=False)
         return int((values > tol * values[0]).sum()) if values[0] > 0 else 0
 
@@ -118,8 +119,12 @@ class SVM:
         return value
 
 
-def misalignment(A: Any, B: Any) -> float:
-    """1 − cos of the angle between two matrices, accurate where it is tiny.
+def misalignment(A: ArrayLike, B: ArrayLike) -> float:
+    """1 − cos of the angle between two matrices, accurate even where it is tiny.
+
+    Arguments:
+        A: a nonzero matrix or vector.
+        B: another of the same shape.
 
     >>> import measureformer as mf
     >>> mf.implicit_bias.misalignment([[1.0, 0.0]], [[1.0, 1e-9]])
@@ -130,12 +135,12 @@ def misalignment(A: Any, B: Any) -> float:
 
 
 class Constraints(NamedTuple):
-    """Rows of A and B in reduced coordinates: W = left · w · rightᵀ loses nothing, for all rows live there."""
+    """Rows of A and B in reduced coordinates W = left · w · rightᵀ, which span all rows."""
 
     A: np.ndarray
-    """(m, r): margins that should be ≥ 1."""
+    """(m, r): margins, constrained to be ≥ 1."""
     B: np.ndarray
-    """(e, r): what should be `levels`."""
+    """(e, r): equalities, constrained to be `levels`."""
     levels: np.ndarray
     left: np.ndarray
     right: np.ndarray
@@ -147,10 +152,10 @@ class Constraints(NamedTuple):
 
 
 def constraints(problem: Problem, chosen: np.ndarray, logs: np.ndarray | None = None) -> Constraints:
-    """Those of the SVM; `logs` (n, T) are what logits of chosen tokens should be, up to a constant: equal unless given.
+    """Constraints of the SVM; `logs` (n, T) prescribes logits of chosen tokens up to a constant, equal by default.
 
     Rows are vec((k_a − k_t) zᵀ) for the first chosen token a. With fewer rows than dimensions, keys and queries are
-    written in orthonormal bases of what they span.
+    written in orthonormal bases of their spans.
     """
     keys, z = (np.asarray(array, np.float64) for array in (problem.keys, problem.z))
     first = chosen.argmax(axis=1)
@@ -222,7 +227,7 @@ def _scaled(A: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _separates(A: np.ndarray, w: np.ndarray) -> bool:
-    # products of rounded numbers: a margin must stand out from the errors of its own sum
+    # a margin must exceed the rounding errors of its own sum
     return bool((A @ w > ROUNDING * np.linalg.norm(A, axis=1) * np.linalg.norm(w)).all() and w.any())
 
 
@@ -241,7 +246,7 @@ def _nuclear(parts: Constraints, start: np.ndarray) -> tuple[np.ndarray, np.ndar
     program = cp.Problem(cp.Minimize(cp.normNuc(W)), rules)
     accuracy = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
     with warnings.catch_warnings():
-        # that the accuracy was not quite reached: the duality gap says how much was
+        # a warning that the accuracy was not quite reached: the duality gap measures it
         warnings.simplefilter("ignore")
         program.solve(solver=cp.CLARABEL, **accuracy)
     if W.value is None:

@@ -1,4 +1,4 @@
-"""In-context learning: tasks, models that learn them from a prompt, what they are compared with, and why."""
+"""In-context learning: tasks, models that learn them from a prompt, baselines, and closed forms."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,6 @@ from measureformer.incontext import baselines as baselines
 from measureformer.incontext import bayes as bayes
 from measureformer.incontext import linear as linear
 from measureformer.incontext import tasks as tasks
-from measureformer.incontext.blocks import Architecture as Architecture
 from measureformer.incontext.error import epsilon as epsilon
 from measureformer.incontext.error import error_curve as error_curve
 from measureformer.incontext.language import LanguageModel as LanguageModel
@@ -17,7 +16,6 @@ from measureformer.incontext.models import examples_measure as examples_measure
 from measureformer.incontext.models import sequence_measure as sequence_measure
 from measureformer.incontext.observe import head_matrices as head_matrices
 from measureformer.incontext.observe import observables as observables
-from measureformer.incontext.optimizers import compare_optimizers as compare_optimizers
 from measureformer.incontext.retrieval import retrieval as retrieval
 from measureformer.incontext.retrieval import train_reader as train_reader
 from measureformer.incontext.saved import load_learner as load_learner

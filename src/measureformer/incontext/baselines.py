@@ -1,7 +1,7 @@
-"""What a model is compared with: classical learners, and the closed forms of their errors.
+"""Baselines: classical learners, and the closed forms of their errors.
 
-A baseline takes `Prompts` and gives predictions (b, n): in column i the answer to queries[:, i] after the first i
-examples. Those with settings are made by a function of them.
+A baseline takes `Prompts` and returns predictions (b, n): in column i the answer to queries[:, i] after the first i
+examples. A baseline with settings is returned by a function of the settings.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from jaxtyping import Array, Float
 from measureformer.errors import OptionError, need
 from measureformer.incontext.tasks import Prompts
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.numerics.types import ArrayLike, Key
 
-Baseline = Callable[..., Any]
+Baseline = Callable[[Prompts], np.ndarray]
 Step = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """Examples x (b, k, d), y (b, k), and questions (b, d) ↦ answers (b,), for k ≥ 1."""
 
 
 def _prefixes(prompts: Prompts, step: Step, counts: Iterable[int] | None = None) -> Float[np.ndarray, "b n"]:
-    """The answers after 0, 1, 2, … examples; after none it is 0. With `counts`, only after so many: the rest is 0."""
+    """The answers after 0, 1, 2, … examples, 0 after none; with `counts`, only after that many, 0 elsewhere."""
     x, y, queries = (np.asarray(entry, float) for entry in (prompts.x, prompts.y, prompts.queries))
     found = np.zeros(y.shape)
     for k in range(1, y.shape[1]) if counts is None else counts:
@@ -35,7 +36,10 @@ def _prefixes(prompts: Prompts, step: Step, counts: Iterable[int] | None = None)
 
 
 def zero(prompts: Prompts) -> Float[np.ndarray, "b n"]:
-    """Predicts 0, with error 1.
+    """Predict 0, with error 1.
+
+    Arguments:
+        prompts: the prompts.
 
     >>> import jax, measureformer as mf
     >>> float(abs(mf.incontext.baselines.zero(mf.incontext.tasks.linear(2).sample(jax.random.key(0), 1, 3))).max())
@@ -45,7 +49,10 @@ def zero(prompts: Prompts) -> Float[np.ndarray, "b n"]:
 
 
 def least_squares(prompts: Prompts) -> Float[np.ndarray, "b n"]:
-    """The solution of least squares, of smallest norm where there are many.
+    """Minimum-norm least squares.
+
+    Arguments:
+        prompts: the prompts.
 
     Statement   for y = ⟨w, x⟩, x and w standard normal in R^d: error 1 − k/d for k ≤ d examples, 0 after
     Ref         garg2022, Section 3.
@@ -60,6 +67,9 @@ def least_squares(prompts: Prompts) -> Float[np.ndarray, "b n"]:
 
 def ridge(penalty: float) -> Baseline:
     """Ridge regression. With penalty σ² it is the Bayes predictor of y = ⟨w, x⟩ + σ·noise with w ~ N(0, I).
+
+    Arguments:
+        penalty: factor of |w|² in Σ (⟨w, x_i⟩ − y_i)² + penalty·|w|², > 0.
 
     Ref         garg2022.
 
@@ -80,6 +90,9 @@ def ridge(penalty: float) -> Baseline:
 def averaging(prompts: Prompts) -> Float[np.ndarray, "b n"]:
     """ŷ = ⟨w, x⟩ with w the mean of y_i x_i.
 
+    Arguments:
+        prompts: the prompts.
+
     Statement   for y = ⟨w, x⟩, standard normal: error (d + 1)/k, more than that of 0 for k ≤ d
     Ref         garg2022, Section 3.
 
@@ -92,6 +105,9 @@ def averaging(prompts: Prompts) -> Float[np.ndarray, "b n"]:
 
 def nearest(neighbours: int = 3) -> Baseline:
     """The mean label of the nearest examples.
+
+    Arguments:
+        neighbours: number of nearest examples.
 
     Ref         garg2022, Section 3.
 
@@ -119,7 +135,10 @@ def _fitted(make: Callable[[], Any]) -> Step:
 
 
 def lasso(alpha: float = 0.01) -> Baseline:
-    """The Lasso, (1/2k)|Xw − y|² + α|w|_1, of scikit-learn: for sparse functions.
+    """The Lasso of scikit-learn, which minimises (1/2k)|Xw − y|² + α|w|_1: for sparse functions.
+
+    Arguments:
+        alpha: the penalty α.
 
     Ref         garg2022, Section 4.
 
@@ -130,13 +149,16 @@ def lasso(alpha: float = 0.01) -> Baseline:
     need("sklearn", "atlas")
     from sklearn.linear_model import Lasso
 
-    # a gap that is not closed after so many rounds does not matter here, and would warn
+    # a loose tolerance: a duality gap that stays open would only warn
     make = lambda: Lasso(alpha=alpha, fit_intercept=False, max_iter=10_000, tol=1e-3)  # noqa: E731
     return partial(_prefixes, step=_fitted(make))
 
 
 def greedy_tree(depth: int | None = None) -> Baseline:
-    """A regression tree grown greedily, by scikit-learn; of unbounded depth if none is given.
+    """A regression tree of scikit-learn, grown greedily.
+
+    Arguments:
+        depth: largest depth; unbounded if omitted.
 
     Ref         garg2022, Section 5.
 
@@ -152,6 +174,11 @@ def greedy_tree(depth: int | None = None) -> Baseline:
 
 def boosting(rounds: int = 50, *, depth: int = 4, rate: float = 0.1) -> Baseline:
     """Gradient boosting of trees, by scikit-learn.
+
+    Arguments:
+        rounds: number of trees.
+        depth: largest depth of each tree.
+        rate: factor of each tree.
 
     Ref         garg2022, Section 5.
 
@@ -169,8 +196,14 @@ def boosting(rounds: int = 50, *, depth: int = 4, rate: float = 0.1) -> Baseline
     return partial(_prefixes, step=_fitted(make))
 
 
-def network(key: Any, *, width: int = 100, rate: float = 5e-3, steps: int = 100) -> Baseline:
-    """A two-layer network trained on the examples of each prompt by Adam, from weights drawn with `key`.
+def network(key: Key, *, width: int = 100, rate: float = 5e-3, steps: int = 100) -> Baseline:
+    """A two-layer ReLU network, trained by Adam on the examples of each prompt.
+
+    Arguments:
+        key: randomness of the initial weights.
+        width: hidden units.
+        rate: learning rate.
+        steps: updates for each prefix of each prompt.
 
     Ref         garg2022, Section 5.
 
@@ -221,8 +254,13 @@ def _trained_networks(key: Any, x: Array, y: Array, queries: Array, width: int, 
 # --- closed forms ----------------------------------------------------------------------------------------------------
 
 
-def least_squares_error(dim: int, examples: Any, *, noise: float = 0.0) -> Any:
-    """The normalised error of (minimum-norm) least squares after k examples; infinite next to k = d if there is noise.
+def least_squares_error(dim: int, examples: ArrayLike, *, noise: float = 0.0) -> np.ndarray:
+    """Normalised error of minimum-norm least squares after k examples; with noise, infinite next to k = d.
+
+    Arguments:
+        dim: dimension d of the inputs.
+        examples: numbers k of examples, of any shape.
+        noise: standard deviation σ of the noise on labels.
 
     Statement   σ = 0: 1 − k/d for k ≤ d, 0 after.  σ > 0: 1 − k/d + σ²k/(d(d−k−1)) for k < d−1, σ²/(d(k−d−1))·d for
                 k > d+1, and ∞ for k ≥ 1 in {d−1, d, d+1}: E|w|² = d, errors over d, without the noise of the question
@@ -242,12 +280,16 @@ def least_squares_error(dim: int, examples: Any, *, noise: float = 0.0) -> Any:
         few, many = noise**2 * k / (d * (d - k - 1)), noise**2 / (k - d - 1)
     # the mean of an inverse Wishart matrix: tr E (XᵀX)⁻¹ = d/(k − d − 1), over d after normalisation
     variance = np.where(k < d - 1, few, np.where(k > d + 1, many, np.inf))
-    variance = np.where(k == 0, 0.0, variance)  # nothing was seen, and 0 is said
+    variance = np.where(k == 0, 0.0, variance)  # without examples the prediction is 0
     return bias + variance
 
 
-def averaging_error(dim: int, examples: Any) -> Any:
-    """The normalised error of `averaging` for standard normal inputs and weights, (d + 1)/k.
+def averaging_error(dim: int, examples: ArrayLike) -> np.ndarray:
+    """Normalised error of `averaging` for standard normal inputs and weights, (d + 1)/k.
+
+    Arguments:
+        dim: dimension d of the inputs.
+        examples: numbers k of examples, of any shape.
 
     Ref         garg2022.
 

@@ -1,8 +1,7 @@
 """Retrieval against learning: GINC, a mixture of hidden Markov models, and its exact Bayes predictor.
 
-A concept θ is a hidden Markov model. A prompt consists of examples drawn from one of them, joined by a delimiter. Who
-knows all concepts finds out which one it is: the posterior is computed by the forward algorithm, for all concepts at
-once.
+A concept θ is a hidden Markov model. A prompt consists of examples drawn from one concept, joined by a delimiter. The
+forward algorithm computes the posterior over all concepts at once.
 """
 
 from __future__ import annotations
@@ -19,12 +18,19 @@ from measureformer.errors import OptionError
 from measureformer.numerics.arrays import at_least, positive_int, prng_key
 from measureformer.numerics.buckets import bucket
 from measureformer.numerics.random import generator
+from measureformer.numerics.types import ArrayLike, Key
 
 DELIMITER = 0
 
 
 class TokenPrompts(NamedTuple):
-    """Prompts of n examples and a question; `labels` are what the true concept would say next."""
+    """Prompts of examples and a question.
+
+    Arguments:
+        tokens: the prompts, (b, t).
+        concepts: the concept of each, (b,).
+        labels: the most probable next token under that concept, (b,).
+    """
 
     tokens: Int[Any, "b t"]
     concepts: Int[Any, " b"]
@@ -32,18 +38,29 @@ class TokenPrompts(NamedTuple):
 
 
 class Belief(NamedTuple):
-    """What Bayes' rule makes of prompts."""
+    """The answer of Bayes' rule to prompts.
+
+    Arguments:
+        posterior: probability of each concept, (b, c).
+        next: probability of each next token, averaged over concepts, (b, v).
+    """
 
     posterior: Float[Any, "b c"]
-    """Probability of each concept."""
     next: Float[Any, "b v"]
-    """Probability of each next token, averaged over concepts."""
 
 
 class Ginc(eqx.Module):
     """Hidden Markov models with states (value, slot) that share what a state emits and how values change.
 
     A state emits one symbol; those of slot 0 emit the delimiter. Concepts differ in how slots follow each other.
+    Made by `ginc`.
+
+    Arguments:
+        transitions: stochastic matrices from row to column, one for each concept, (c, s, s).
+        starts: law of the first state of each concept, (c, s).
+        emissions: symbol of each state, (s,).
+        slots: number of slots; state = value·slots + slot.
+        symbols: size of the vocabulary.
 
     Ref         xie2022, Section 4.
 
@@ -54,7 +71,6 @@ class Ginc(eqx.Module):
     """
 
     transitions: Float[Any, "c s s"]
-    """From row to column, one matrix for each concept."""
     starts: Float[Any, "c s"]
     emissions: Int[Any, " s"]
     slots: int = eqx.field(static=True)
@@ -62,18 +78,28 @@ class Ginc(eqx.Module):
 
     @property
     def concepts(self) -> int:
+        """Number of concepts."""
         return self.transitions.shape[0]
 
     def smoothed(self, eps: float) -> Ginc:
-        """Transitions mixed with the uniform ones: no prompt is then impossible under any concept."""
+        """The world with transitions mixed with uniform ones: every prompt is then possible under every concept.
+
+        Arguments:
+            eps: share of the uniform transitions, in [0, 1].
+        """
         if not 0 <= eps <= 1:
             raise OptionError(got=f"eps = {eps}", need="a number in [0, 1]", do="Try 0.05.")
         states = self.transitions.shape[1]
         mixed = (1 - eps) * np.asarray(self.transitions) + eps / states
         return Ginc(mixed, self.starts, self.emissions, self.slots, self.symbols)
 
-    def documents(self, key: Any, count: int, length: int) -> Int[Array, "b t"]:
-        """Token sequences, each from a concept drawn uniformly: what a model is trained on. Pure JAX.
+    def documents(self, key: Key, count: int, length: int) -> Int[Array, "b t"]:
+        """Training documents: token sequences, each from a concept drawn uniformly. Pure JAX.
+
+        Arguments:
+            key: randomness of the documents.
+            count: number of documents.
+            length: tokens in each.
 
         >>> import jax, measureformer as mf
         >>> mf.incontext.bayes.ginc(jax.random.key(0)).documents(jax.random.key(1), 2, 12).shape
@@ -81,11 +107,17 @@ class Ginc(eqx.Module):
         """
         return _documents(self, prng_key(key), positive_int(count, "count"), positive_int(length, "length"))
 
-    def prompts(self, key: Any, count: int, *, examples: int, length: int) -> TokenPrompts:
-        """`examples` examples of `length` tokens and a question of length − 1, from a concept drawn for each prompt.
+    def prompts(self, key: Key, count: int, *, examples: int, length: int) -> TokenPrompts:
+        """Prompts of examples and a question, each from a concept of its own.
 
         All examples of a prompt start in one slot, never that of the delimiter, with a random value each. The label is
         the most probable next token under the true concept, given the tokens of the question and its slot.
+
+        Arguments:
+            key: randomness of the prompts.
+            count: number of prompts.
+            examples: examples in each, ≥ 0.
+            length: tokens of an example; the question has one less.
 
         >>> import jax, measureformer as mf
         >>> world = mf.incontext.bayes.ginc(jax.random.key(0))
@@ -115,8 +147,11 @@ class Ginc(eqx.Module):
         belief = at_slot / at_slot.sum(axis=1, keepdims=True)
         return TokenPrompts(tokens, concepts, _labels(self, belief, concepts, question))
 
-    def believe(self, tokens: Any) -> Belief:
-        """The posterior over concepts, with equal priors, and the law of the next token: the forward algorithm.
+    def believe(self, tokens: ArrayLike) -> Belief:
+        """Posterior over concepts with equal priors, and law of the next token, by the forward algorithm.
+
+        Arguments:
+            tokens: prompts (b, t), whole numbers from 0 to symbols − 1.
 
         Statement   p(θ | o) ∝ Σ_h p(h_1 | θ) Π p(h_{i+1} | h_i, θ) 1{o_i = emission of h_i}
         Cost        O(c s²) for each token.
@@ -131,9 +166,9 @@ class Ginc(eqx.Module):
         tokens = np.asarray(tokens)
         if tokens.ndim != 2 or tokens.dtype.kind not in "iu" or ((tokens < 0) | (tokens >= self.symbols)).any():
             raise OptionError(
-                got=f"tokens of shape {tokens.shape} and type {tokens.dtype}, some of which may be no symbol",
+                got=f"tokens of shape {tokens.shape} and type {tokens.dtype}, some possibly out of range",
                 need=f"(b, t) whole numbers from 0 to {self.symbols - 1}",
-                do="Pass what `prompts` or `documents` gives.",
+                do="Pass tokens from `prompts` or `documents`.",
             )
         # in buckets, so that a new length compiles nothing; −1 stands for no token
         padded = np.pad(tokens, ((0, 0), (0, bucket(max(tokens.shape[1], 1)) - tokens.shape[1])), constant_values=-1)
@@ -141,9 +176,17 @@ class Ginc(eqx.Module):
 
 
 def ginc(
-    key: Any, *, concepts: int = 5, values: int = 10, slots: int = 10, symbols: int = 50, permutations: int = 10
+    key: Key, *, concepts: int = 5, values: int = 10, slots: int = 10, symbols: int = 50, permutations: int = 10
 ) -> Ginc:
-    """Random concepts as in the literature: slots follow a random mixture of permutations, values mostly stay.
+    """A random world as in the reference: slots follow a random mixture of permutations, values mostly stay.
+
+    Arguments:
+        key: randomness of the world.
+        concepts: number of hidden Markov models.
+        values: values of a state.
+        slots: slots of a state, ≥ 2; slot 0 emits the delimiter.
+        symbols: size of the vocabulary, ≥ 2; symbol 0 is the delimiter.
+        permutations: permutations that are mixed into each transition matrix.
 
     Ref         xie2022, Appendix F.
 

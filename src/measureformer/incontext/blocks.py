@@ -2,57 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import DimensionMismatchError, OptionError
-from measureformer.numerics.arrays import positive_int
+from measureformer.training.architecture import Architecture
 
-Norm = Literal["layer", "none"]
 EPS = 1e-5
 """Of LayerNorm."""
 EVERY = slice(None)
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """Sizes of a transformer: `layers` blocks of `heads` heads on tokens of dimension `width`, perceptrons 4·width.
-
-    `norm="none"` leaves LayerNorm out; `branch` multiplies what each attention and perceptron adds.
-
-    >>> import measureformer as mf
-    >>> mf.incontext.Architecture(width=64, layers=3, heads=2).parameters
-    149952
-    """
-
-    width: int = 64
-    layers: int = 3
-    heads: int = 2
-    norm: Norm = "layer"
-    branch: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("width", "layers", "heads"):
-            positive_int(getattr(self, name), name)
-        if self.width % self.heads:
-            raise DimensionMismatchError(
-                got=f"{self.heads} heads on width {self.width}", need="heads that divide the width", do="Change one."
-            )
-        if self.norm not in ("layer", "none"):
-            raise OptionError(got=f"norm = {self.norm!r}", need='"layer" or "none"', do='Leave it out for "layer".')
-        if not 0 < self.branch < math.inf:
-            raise OptionError(got=f"branch = {self.branch!r}", need="a positive number", do="Leave it out for 1.")
-
-    @property
-    def parameters(self) -> int:
-        """Weights and biases of the blocks."""
-        return self.layers * (12 * self.width**2 + 13 * self.width)
 
 
 class Blocks(NamedTuple):
@@ -68,16 +31,16 @@ class Blocks(NamedTuple):
     out_bias: Any
     norm_2: Any
     up: Any
-    """(l, d, 4d)"""
+    """(l, d, u): to the u units of the perceptron."""
     up_bias: Any
     down: Any
-    """(l, 4d, d)"""
+    """(l, u, d)"""
     down_bias: Any
 
     @staticmethod
     def random(key: Any, a: Architecture, dtype: Any = np.float32) -> Blocks:
         """Normal weights of size 1/√d, smaller where they write to tokens; no biases."""
-        L, D = a.layers, a.width
+        L, D, U = a.layers, a.width, a.units
         keys = jax.random.split(key, 4)
         draw = lambda k, *shape: jax.random.normal(k, shape, dtype)  # noqa: E731
         gains = jnp.stack([jnp.ones((L, D), dtype), jnp.zeros((L, D), dtype)], axis=1)
@@ -89,9 +52,9 @@ class Blocks(NamedTuple):
             draw(keys[1], L, D, D) / (math.sqrt(D) * depth),
             jnp.zeros((L, D), dtype),
             gains,
-            draw(keys[2], L, D, 4 * D) / math.sqrt(D),
-            jnp.zeros((L, 4 * D), dtype),
-            draw(keys[3], L, 4 * D, D) / (math.sqrt(4 * D) * depth),
+            draw(keys[2], L, D, U) / math.sqrt(D),
+            jnp.zeros((L, U), dtype),
+            draw(keys[3], L, U, D) / (math.sqrt(U) * depth),
             jnp.zeros((L, D), dtype),
         )
 
@@ -161,15 +124,12 @@ def attended(block: Blocks, h: Array, mask: Array, a: Architecture, rows: slice 
 def attention_weights(blocks: Blocks, h: Array, log_weights: Array, a: Architecture) -> Float[Array, "l b h n n"]:
     """The weights of all heads, layer after layer: for observation, quadratic in n."""
     mask, found = log_weights if log_weights.ndim == 2 else log_weights[:, None], []
+    one_layer = dataclasses.replace(a, layers=1)
     for i in range(a.layers):
         block = jax.tree.map(lambda leaf, i=i: leaf[i], blocks)
         found.append(attended(block, h, mask, a)[1])
-        h = through(jax.tree.map(lambda leaf: leaf[None], block), h, log_weights, _one_layer(a))
+        h = through(jax.tree.map(lambda leaf: leaf[None], block), h, log_weights, one_layer)
     return jnp.stack(found)
-
-
-def _one_layer(a: Architecture) -> Architecture:
-    return Architecture(a.width, 1, a.heads, a.norm, a.branch)
 
 
 def causal_mask(n: int, dtype: Any) -> Array:

@@ -1,10 +1,9 @@
-"""How well a model learns in context: its error against the number of examples, and ε, with confidence intervals."""
+"""`error_curve`, `epsilon`: how well a model learns in context, with bootstrap confidence intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -17,8 +16,9 @@ from measureformer.incontext.tasks import AbstractTask, Prompts
 from measureformer.incontext.train import check_points
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.random import generator, two_keys
+from measureformer.numerics.types import ArrayLike, Key
 
-Learner = InContextModel | Callable[[Prompts], Any]
+Learner = InContextModel | Callable[[Prompts], ArrayLike]
 RESAMPLES = 1000
 """Of the bootstrap."""
 
@@ -27,7 +27,7 @@ RESAMPLES = 1000
 class Curve:
     """Normalised error after 0, 1, 2, … examples, with the ends of a bootstrap confidence interval.
 
-    An entry is NaN where a learner says nothing: a model that reads measures, before the first example.
+    An entry is NaN where there is no prediction: for a model that reads measures, before the first example.
     """
 
     examples: Float[np.ndarray, " n"]
@@ -38,7 +38,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number that was estimated from samples, with a confidence interval."""
+    """A number estimated from samples, with a confidence interval."""
 
     value: float
     low: float
@@ -46,14 +46,20 @@ class Estimate:
 
 
 def error_curve(
-    model: Any, task: Any, key: Any, *, points: int = 11, prompts: int = 1280, confidence: float = 0.9
+    model: Learner, task: AbstractTask, key: Key, *, points: int = 11, prompts: int = 1280, confidence: float = 0.9
 ) -> Curve:
-    """The error of a model, or of a baseline, after i examples of fresh prompts, for i = 0, …, points − 1.
+    """Error of a model or baseline after i examples of fresh prompts, for i = 0, …, points − 1.
 
-    The error is the mean square over that of the labels, noise apart, so that predicting 0 has error 1; for
-    classification, the share of wrong signs, where 0 is wrong. The interval is that of a bootstrap over prompts.
-    `model` is an `InContextModel`, or a function that takes `Prompts` and gives predictions (b, n), such as those of
-    `mf.incontext.baselines`.
+    The error is the mean square error over the mean square of noise-free labels, so predicting 0 has error 1; for
+    classification, the share of wrong signs, where 0 counts as wrong. The interval is a bootstrap over prompts.
+
+    Arguments:
+        model: an `InContextModel`, or a function from `Prompts` to predictions (b, n), as in `baselines`.
+        task: the task of the prompts.
+        key: randomness of the prompts and the bootstrap.
+        points: examples in each prompt.
+        prompts: number of prompts.
+        confidence: probability that the interval aims to cover, in (0, 1).
 
     Ref         garg2022, Section 3.
 
@@ -72,9 +78,17 @@ def error_curve(
 
 
 def epsilon(
-    model: Any, task: Any, key: Any, *, examples: int = 10, prompts: int = 1280, confidence: float = 0.9
+    model: Learner, task: AbstractTask, key: Key, *, examples: int = 10, prompts: int = 1280, confidence: float = 0.9
 ) -> Estimate:
-    """The ε up to which a model learns a task in context from so many examples, with a confidence interval.
+    """The ε up to which a model learns a task in context, with a confidence interval.
+
+    Arguments:
+        model: an `InContextModel` or a baseline, as in `error_curve`.
+        task: the task of the prompts.
+        key: randomness of the prompts and the bootstrap.
+        examples: number k of examples before the question.
+        prompts: number of prompts.
+        confidence: probability that the interval aims to cover, in (0, 1).
 
     Statement   E loss(M(x_1, f(x_1), …, x_k, f(x_k), x), f(x)) ≤ ε,  f ~ D_F and x, x_i ~ D_X; loss as in `error_curve`
     Ref         garg2022, Section 2.
@@ -91,9 +105,9 @@ def epsilon(
 
 
 def _errors(
-    model: Any, task: Any, key: Any, points: int, prompts: int, confidence: float
+    model: Learner, task: AbstractTask, key: Key, points: int, prompts: int, confidence: float
 ) -> tuple[np.ndarray, np.random.Generator]:
-    if not isinstance(task, AbstractTask):
+    if not isinstance(task, AbstractTask):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"a task of type {type(task).__name__}", need="a task", do="Pass mf.incontext.tasks.linear(5), say."
         )
@@ -132,7 +146,7 @@ def _model_errors(model: InContextModel, drawn: Prompts, asks_others: bool, task
 
 
 def _bootstrap(errors: np.ndarray, rng: np.random.Generator, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the interval of the mean over prompts: counts of a multinomial stand for drawing with replacement."""
+    """Ends of the interval of the mean over prompts; multinomial counts are draws with replacement."""
     n = len(errors)
     counts = rng.multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
     means = counts @ errors / n

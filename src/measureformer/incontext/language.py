@@ -8,24 +8,34 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from measureformer.incontext.bayes import Ginc
-from measureformer.incontext.blocks import Architecture, Blocks, causal_mask, normed, through
+from measureformer.incontext.blocks import Blocks, causal_mask, normed, through
 from measureformer.incontext.models import as_layers
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.causal import Causal
 from measureformer.maps.mlp import Linear
 from measureformer.maps.transformer import Transformer
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.numerics.types import ArrayLike, Key
+from measureformer.training.architecture import Architecture
 from measureformer.training.devices import part_of
 
 
 class LanguageModel(eqx.Module):
-    """Logits of the next token: embeddings, learned positions, pre-norm blocks with GELU, tied read-out.
+    """A causal language model: embeddings, learned positions, pre-norm blocks with GELU, tied read-out.
+
+    Arguments:
+        embedding: rows of the tokens, (v, w).
+        positions: rows of the positions, (c, w).
+        blocks: weights of the blocks.
+        final_norm: gain and shift of the last LayerNorm, (2, w).
+        architecture: shape of the blocks.
 
     >>> import jax, numpy as np, measureformer as mf
-    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=2)
+    >>> small = mf.Architecture(width=8, layers=1, heads=2)
     >>> model = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=10, context=6)
     >>> model.logits(np.array([[3, 1, 4]])).shape, model.context
     ((1, 3, 10), 6)
@@ -39,19 +49,28 @@ class LanguageModel(eqx.Module):
 
     @staticmethod
     def random(
-        key: Any, architecture: Architecture, *, vocabulary: int, context: int, dtype: Any = np.float32
+        key: Key, architecture: Architecture, *, vocabulary: int, context: int, dtype: DTypeLike = np.float32
     ) -> LanguageModel:
-        """A model before training."""
+        """An untrained model.
+
+        Arguments:
+            key: randomness of the weights.
+            architecture: shape of the blocks.
+            vocabulary: number of tokens.
+            context: most tokens that the model reads.
+            dtype: floating type of the weights.
+        """
         sizes = positive_int(vocabulary, "vocabulary"), positive_int(context, "context")
         return _random(prng_key(key), architecture, *sizes, np.dtype(dtype))
 
     @property
     def context(self) -> int:
-        """Most tokens that it reads."""
+        """Most tokens that the model reads."""
         return self.positions.shape[0]
 
     @property
     def vocabulary(self) -> int:
+        """Number of tokens."""
         return self.embedding.shape[0]
 
     @property
@@ -60,8 +79,13 @@ class LanguageModel(eqx.Module):
         return sum(leaf.size for leaf in jax.tree.leaves(self))
 
     @eqx.filter_jit
-    def logits(self, tokens: Int[Any, "b n"]) -> Float[Array, "b n v"]:
-        """Logits of what follows each token. Pure JAX."""
+    def logits(self, tokens: ArrayLike) -> Float[Array, "b n v"]:
+        """Logits of the token after each. Pure JAX.
+
+        Arguments:
+            tokens: token numbers (b, n), n ≤ context.
+        """
+        tokens = jnp.asarray(tokens)
         n = tokens.shape[1]
         h = self.embedding[tokens] + self.positions[:n]
         h = through(self.blocks, h, causal_mask(n, h.dtype), self.architecture)
@@ -69,22 +93,27 @@ class LanguageModel(eqx.Module):
         return h @ self.embedding.T
 
     @eqx.filter_jit
-    def surprise(self, tokens: Int[Any, "b n"]) -> Float[Array, "b m"]:
-        """−log p of each token but the first, given those before it. Pure JAX."""
+    def surprise(self, tokens: ArrayLike) -> Float[Array, "b m"]:
+        """−log p of each token but the first, given those before it. Pure JAX.
+
+        Arguments:
+            tokens: token numbers (b, n), n ≤ context + 1.
+        """
+        tokens = jnp.asarray(tokens)
         logits = self.logits(tokens[:, :-1])
         chosen = jnp.take_along_axis(logits, tokens[:, 1:, None], axis=2)[..., 0]
         return jax.nn.logsumexp(logits, axis=2) - chosen
 
     @property
     def map(self) -> AbstractInContextMap:
-        """The same model as maps of this library, on space–time: tokens are unit vectors at times 0, 1, 2, …"""
+        """The same model as an in-context map on space–time: tokens are unit vectors at times 0, 1, 2, …"""
         inner = as_layers(self.positions, self.blocks, self.final_norm, self.architecture)
         layers = [Linear(self.embedding.T), *inner, Linear(self.embedding)]
         return Transformer(*(Causal(layer) for layer in layers))
 
 
 @eqx.filter_jit
-def _random(key: Any, a: Architecture, vocabulary: int, context: int, dtype: Any) -> LanguageModel:
+def _random(key: Key, a: Architecture, vocabulary: int, context: int, dtype: DTypeLike) -> LanguageModel:
     keys = jax.random.split(key, 3)
     return LanguageModel(
         0.02 * jax.random.normal(keys[0], (vocabulary, a.width), dtype),
@@ -96,7 +125,12 @@ def _random(key: Any, a: Architecture, vocabulary: int, context: int, dtype: Any
 
 
 class Corpus(NamedTuple):
-    """Tokens of a text, for models that read `context` of them.
+    """The tokens of a text, and the sizes of models that read it.
+
+    Arguments:
+        tokens: token numbers (n,).
+        vocabulary: number of different tokens.
+        context: most tokens that a model reads.
 
     >>> import measureformer as mf
     >>> letters = mf.text.Tokenizer.characters("to be or not to be")
@@ -136,6 +170,6 @@ class DocumentLoss(eqx.Module):
         return self.part(model, key, step, 0, 1)
 
     def part(self, model: LanguageModel, key: Any, step: Any, index: Any, count: int) -> Array:
-        """The mean over part `index` of `count` of the documents, all of which are drawn: that is the lesser work."""
+        """The mean over part `index` of `count` of the documents; all are drawn, which is cheap."""
         documents = self.world.documents(key, self.batch, model.context + 1)
         return jnp.mean(model.surprise(part_of(documents, index, count)))

@@ -1,4 +1,4 @@
-"""Is a model that learns in context a map of measures? Order, repetition, small moves, and ever more examples."""
+"""`measure_laws`: how far a trained model is from a map of measures (order, repetition, moves, many examples)."""
 
 from __future__ import annotations
 
@@ -16,43 +16,49 @@ from measureformer.incontext.observe import errors_of
 from measureformer.incontext.tasks import AbstractTask, Prompts
 from measureformer.incontext.train import check_points
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.types import Key
 
 LONGEST = 128
-"""Most examples that prompts are padded to: attention is quadratic in them."""
+"""Prompts are padded to at most this many examples: attention is quadratic in them."""
 
 
 @dataclass(frozen=True)
 class MeasureLaws:
-    """What a change of the prompt does to the answer: root mean square change, over that of the answers."""
+    """How the answer changes with the prompt: root mean square change over root mean square of the answers."""
 
     permuted: float
-    """The examples in another order: 0 for a map of measures."""
+    """With the examples in another order: 0 for a map of measures."""
     repeated: float
-    """Every example twice: 0 for a map of measures."""
+    """With every example twice: 0 for a map of measures."""
     moves: Float[np.ndarray, " s"]
-    """How far one example of many is moved."""
+    """How far one of the examples is moved."""
     slopes: Float[np.ndarray, " s"]
-    """What that does to the answer, over the distance W_1 between the prompts: bounded for a Lipschitz map."""
+    """Change of the answer over the W_1 distance of the prompts: bounded for a Lipschitz map."""
     examples: Float[np.ndarray, " l"]
-    """Numbers of examples, beyond those of training too."""
+    """Numbers of examples, also beyond those of training."""
     errors: Float[np.ndarray, " l"]
-    """Normalised error after so many."""
+    """Normalised error after that many."""
     gaps: Float[np.ndarray, " m"]
-    """Change of the answer from one number of examples to twice as many: tends to 0 if there is a limit of many."""
+    """Change of the answer from n to 2n examples: tends to 0 if the answer converges as n grows."""
 
 
 def measure_laws(
-    model: InContextModel, task: AbstractTask, key: Any, *, examples: int = 10, doublings: int = 3, prompts: int = 256
+    model: InContextModel, task: AbstractTask, key: Key, *, examples: int = 10, doublings: int = 3, prompts: int = 256
 ) -> MeasureLaws:
-    """How much the answer of a model depends on what a measure does not know, and whether it has a limit.
+    """How much a model's answer depends on order and repetition, and whether it converges with many examples.
 
-    Prompts have `examples` examples, those with repetitions twice as many, and the last `doublings` times twice more.
-    A model with positions cannot read more examples than it has positions for, and is asked only up to there.
+    Arguments:
+        model: the model; with positions, it reads only as many examples as they allow.
+        task: the task of the prompts, in the model's dimension.
+        key: randomness of the prompts.
+        examples: examples of the prompts that are permuted, repeated and moved.
+        doublings: how often this number is doubled for the limit.
+        prompts: number of prompts.
 
     Ref         furuya2024, Section 2.
 
     >>> import jax, numpy as np, measureformer as mf
-    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=2)
+    >>> small = mf.Architecture(width=8, layers=1, heads=2)
     >>> model = mf.incontext.InContextModel.random(jax.random.key(0), 2, small, reading="measure", dtype=np.float64)
     >>> task = mf.incontext.tasks.linear(2)
     >>> laws = mf.incontext.measure_laws(model, task, jax.random.key(1), examples=4, doublings=1)
@@ -68,9 +74,9 @@ def measure_laws(
 
 
 def laws_on(model: InContextModel, drawn: Prompts, task: AbstractTask, k: int) -> MeasureLaws:
-    """The same on given prompts, whose last entry is the question: k examples are permuted, repeated, moved.
+    """`measure_laws` on given prompts whose last entry is the question; k examples are permuted, repeated, moved.
 
-    Up to `LONGEST` examples are padded to one length, by what is not seen: one program then answers all.
+    Prompts of up to `LONGEST` examples are padded to one length with unseen examples, so that one program answers all.
     """
     x, y = np.asarray(drawn.x[:, :-1]), np.asarray(drawn.y[:, :-1])
     query, answer, most = np.asarray(drawn.x[:, -1]), np.asarray(drawn.y[:, -1]), x.shape[1]
@@ -115,6 +121,6 @@ def answers_after(model: InContextModel, x: Any, y: Any, query: Any, count: Any)
     if model.reading == "measure":
         log_weights = jnp.where(jnp.arange(n) < count, 0, -jnp.inf).astype(x.dtype)
         return model.at(x, y, jnp.broadcast_to(log_weights, y.shape), query[:, None])[:, 0]
-    # the question stands after the examples, and does not see what comes later
+    # the question follows the examples and does not see what comes later
     room = jnp.concatenate([x, query[:, None]], axis=1), jnp.concatenate([y, jnp.zeros_like(y[:, :1])], axis=1)
     return model.predictions(room[0].at[:, count].set(query), room[1])[:, count]

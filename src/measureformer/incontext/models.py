@@ -1,9 +1,9 @@
 """Models that learn in context: a transformer with pre-norm blocks and a read-out, trained as a batched program.
 
 A prompt can be read in two ways. As a *sequence* x_1, y_1, x_2, y_2, … with a causal mask and, usually, positions: a
-measure on space–time. Or as a *measure* (1/k) Σ δ_(x_i, y_i), at which the question x is a point: the model is then an
-in-context map G(mu, x), blind to order and to repetition, and defined for any number of examples. `model.map` is the
-same model made of the maps of this library, in both cases.
+measure on space–time. Or as a *measure* (1/k) Σ δ_(x_i, y_i) with the question x as a point: the model is then an
+in-context map G(mu, x), invariant under order and repetition, and defined for any number of examples. In both cases
+`model.map` is the same model as a composition of this library's maps.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from measureformer.errors import OptionError
-from measureformer.incontext.blocks import EPS, EVERY, Architecture, Blocks, causal_mask, normed, through
+from measureformer.incontext.blocks import EPS, EVERY, Blocks, causal_mask, normed, through
 from measureformer.maps.attention import Attention
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.causal import Causal, Positional
@@ -29,18 +30,31 @@ from measureformer.maps.norm import LayerNorm
 from measureformer.maps.transformer import Transformer
 from measureformer.measures import Discrete, SpaceTime
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.numerics.types import ArrayLike, Key
+from measureformer.training.architecture import Architecture
 
 Reading = Literal["sequence", "measure"]
 
 
 class InContextModel(eqx.Module):
-    """A transformer that reads a prompt of examples and predicts the label of a question.
+    """A transformer that reads a prompt of examples and predicts the label of a question. Made by `random`.
 
-    `random` makes one for a task of a given dimension. As a "sequence" it reads at most `points` examples if it has
-    positions, and any number without; as a "measure" any number from 1 on, with any weights.
+    A "sequence" with positions for `points` examples reads at most that many; without positions, any number. A
+    "measure" reads any number from 1 on, with any weights.
+
+    Arguments:
+        read_in: matrix from tokens to the width, (e, w).
+        read_in_bias: its bias, (w,).
+        positions: rows of the positions, (p, w), or None.
+        blocks: weights of the blocks.
+        final_norm: gain and shift of the last LayerNorm, (2, w).
+        read_out: column from the width to the prediction, (w, 1).
+        read_out_bias: its bias, (1,).
+        architecture: shape of the blocks.
+        reading: "sequence" or "measure".
 
     >>> import jax, measureformer as mf
-    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=2)
+    >>> small = mf.Architecture(width=8, layers=1, heads=2)
     >>> model = mf.incontext.InContextModel.random(jax.random.key(0), 3, small, points=5)
     >>> prompts = mf.incontext.tasks.linear(3).sample(jax.random.key(1), 4, 5)
     >>> model.predictions(prompts.x, prompts.y).shape           # after 0, 1, …, 4 examples
@@ -59,15 +73,24 @@ class InContextModel(eqx.Module):
 
     @staticmethod
     def random(
-        key: Any,
+        key: Key,
         dim: int,
         architecture: Architecture | None = None,
         *,
         points: int | None = None,
         reading: Reading = "sequence",
-        dtype: Any = np.float32,
+        dtype: DTypeLike = np.float32,
     ) -> InContextModel:
-        """A model before training, for inputs in R^dim. With `points`, a sequence has positions for as many."""
+        """An untrained model.
+
+        Arguments:
+            key: randomness of the weights.
+            dim: dimension of the inputs.
+            architecture: shape of the blocks; `Architecture()` if omitted.
+            points: examples that a sequence has positions for; without, it has no positions.
+            reading: how the model reads a prompt.
+            dtype: floating type of the weights.
+        """
         a = Architecture() if architecture is None else architecture
         if reading not in ("sequence", "measure") or (reading == "measure" and points is not None):
             raise OptionError(
@@ -89,16 +112,21 @@ class InContextModel(eqx.Module):
         return sum(leaf.size for leaf in jax.tree.leaves(self))
 
     def about(self) -> dict[str, Any]:
-        """What it takes to rebuild it, as JSON."""
+        """The arguments of `random` that rebuild its shape, as JSON."""
         points = None if self.positions is None else self.positions.shape[0] // 2
         return {"dim": self.dim, "points": points, "reading": self.reading, **asdict(self.architecture)}
 
     @eqx.filter_jit
-    def predictions(self, x: Any, y: Any) -> Float[Array, "b n"]:
+    def predictions(self, x: ArrayLike, y: ArrayLike) -> Float[Array, "b n"]:
         """The prediction at x_i after the first i examples, for every i, in one pass (a sequence) or n (a measure).
 
-        Before the first example there is no measure; there the prediction is 0. Pure JAX.
+        A measure needs an example: before the first, its prediction is 0. Pure JAX.
+
+        Arguments:
+            x: inputs (b, n, d).
+            y: labels (b, n).
         """
+        x, y = jnp.asarray(x), jnp.asarray(y)
         if self.reading == "sequence":
             # the last label is seen by no question
             return self.scores(sequence_tokens(x, y)[:, :-1], read=slice(None, None, 2))
@@ -107,8 +135,15 @@ class InContextModel(eqx.Module):
         return jnp.concatenate([jnp.zeros((x.shape[0], 1), first.dtype), first], axis=1)
 
     @eqx.filter_jit
-    def answers(self, x: Any, y: Any, queries: Any) -> Float[Array, "b n"]:
-        """The prediction at queries_i after the first i examples, for every i: questions that are no examples."""
+    def answers(self, x: ArrayLike, y: ArrayLike, queries: ArrayLike) -> Float[Array, "b n"]:
+        """The prediction at queries_i after the first i examples, for every i, where questions are not examples.
+
+        Arguments:
+            x: inputs (b, n, d).
+            y: labels (b, n).
+            queries: questions (b, n, d).
+        """
+        x, y, queries = jnp.asarray(x), jnp.asarray(y), jnp.asarray(queries)
         seen = jnp.arange(x.shape[1])
         if self.reading == "sequence":
             asked = jax.vmap(lambda k: self.scores(sequence_tokens(x.at[:, k].set(queries[:, k]), y))[:, 2 * k])(seen)
@@ -123,8 +158,16 @@ class InContextModel(eqx.Module):
         return self.at(x, y, jnp.broadcast_to(log_weights, y.shape), question)[:, 0]
 
     @eqx.filter_jit
-    def at(self, x: Any, y: Any, log_weights: Any, queries: Any) -> Float[Array, "b m"]:
-        """G(mu, query) for measures mu = Σ_j e^{log_weights_j} δ_(x_j, y_j) and m questions each. Pure JAX."""
+    def at(self, x: ArrayLike, y: ArrayLike, log_weights: ArrayLike, queries: ArrayLike) -> Float[Array, "b m"]:
+        """G(mu, query) for measures mu = Σ_j e^{log_weights_j} δ_(x_j, y_j). Pure JAX.
+
+        Arguments:
+            x: inputs (b, n, d).
+            y: labels (b, n).
+            log_weights: logarithms of the weights, (b, n).
+            queries: questions (b, m, d).
+        """
+        x, y, log_weights, queries = map(jnp.asarray, (x, y, log_weights, queries))
         tokens = jnp.concatenate([example_tokens(x, y), query_tokens(queries)], axis=1)
         n, m = x.shape[1], queries.shape[1]
         passive = jnp.full((x.shape[0], m), -jnp.inf, x.dtype)  # questions are seen by nobody
@@ -137,7 +180,7 @@ class InContextModel(eqx.Module):
         return h if self.positions is None else h + self.positions[: tokens.shape[1]]
 
     def scores(self, tokens: Array, log_weights: Array | None = None, read: slice = EVERY) -> Float[Array, "b m"]:
-        """The read-out at the tokens that are read, all of them unless told otherwise."""
+        """The read-out at the tokens of the slice `read`."""
         mask = causal_mask(tokens.shape[1], tokens.dtype) if log_weights is None else log_weights
         h = through(self.blocks, self.embedded(tokens), mask, self.architecture, read)
         h = normed(h, self.final_norm) if self.architecture.norm == "layer" else h
@@ -145,9 +188,9 @@ class InContextModel(eqx.Module):
 
     @property
     def map(self) -> AbstractInContextMap:
-        """The model as a composition of this library's maps: of a measure and a point, or of space–time.
+        """The model as a composition of this library's maps, of a measure and a point or of space–time.
 
-        A sequence has times 0, 1, 2, …, the number of the token; see `sequence_measure` and `examples_measure`.
+        The measures are those of `examples_measure` and `sequence_measure`.
         """
         first, last = Linear(self.read_in.T, self.read_in_bias), Linear(self.read_out.T, self.read_out_bias)
         inner = as_layers(self.positions, self.blocks, self.final_norm, self.architecture)
@@ -156,7 +199,9 @@ class InContextModel(eqx.Module):
 
 
 @eqx.filter_jit
-def _random(key: Any, dim: int, a: Architecture, places: int | None, reading: Reading, dtype: Any) -> InContextModel:
+def _random(
+    key: Key, dim: int, a: Architecture, places: int | None, reading: Reading, dtype: DTypeLike
+) -> InContextModel:
     entries = dim + (2 if reading == "measure" else 0)
     keys = jax.random.split(key, 4)
     draw = lambda k, *shape: jax.random.normal(k, shape, dtype)  # noqa: E731
@@ -193,7 +238,7 @@ class Table(eqx.Module):
 def block_maps(block: Blocks, a: Architecture) -> list[AbstractInContextMap]:
     """One block as two residual maps.
 
-    A bias of queries, keys or values is a column that meets a coordinate 1, which a linear map appends.
+    Biases of queries, keys and values are columns that act on a coordinate 1 appended by a linear map.
     """
     D, H, k = a.width, a.heads, a.width // a.heads
     q, key, v = (part.T.reshape(H, k, D) for part in jnp.split(block.qkv, 3, axis=1))
@@ -210,7 +255,7 @@ def block_maps(block: Blocks, a: Architecture) -> list[AbstractInContextMap]:
 
 
 def sequence_tokens(x: Array, y: Array) -> Array:
-    """x_1, y_1, x_2, y_2, … as (b, 2n, d): a label is a vector with one entry that is not 0."""
+    """x_1, y_1, x_2, y_2, … as (b, 2n, d): the first entry of a label's vector is the label, the others are 0."""
     labels = jnp.zeros_like(x).at[..., 0].set(y)
     return jnp.stack([x, labels], axis=2).reshape(x.shape[0], 2 * x.shape[1], x.shape[2])
 
@@ -225,8 +270,12 @@ def query_tokens(x: Array) -> Array:
     return jnp.concatenate([x, jnp.zeros((*x.shape[:-1], 2), x.dtype)], axis=-1)
 
 
-def sequence_measure(x: Any, y: Any) -> SpaceTime:
-    """One prompt x (n, d), y (n,) as a measure on space–time: tokens x_1, y_1, x_2, … at times 0, 1, 2, …
+def sequence_measure(x: ArrayLike, y: ArrayLike) -> SpaceTime:
+    """One prompt as a measure on space–time: tokens x_1, y_1, x_2, … at times 0, 1, 2, …
+
+    Arguments:
+        x: inputs (n, d).
+        y: labels (n,); each is a token with the label in its first entry.
 
     >>> import numpy as np, measureformer as mf
     >>> mf.incontext.sequence_measure(np.ones((2, 1)), np.array([5.0, 6.0])).points[:, 0].tolist()
@@ -236,8 +285,13 @@ def sequence_measure(x: Any, y: Any) -> SpaceTime:
     return SpaceTime.uniform(tokens, np.arange(len(tokens)))
 
 
-def examples_measure(x: Any, y: Any, weights: Any = None) -> Discrete:
-    """One prompt x (n, d), y (n,) as a measure on R^(d+2): an atom (x_i, y_i, 1) for each example.
+def examples_measure(x: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> Discrete:
+    """One prompt as a measure on R^(d+2) with an atom (x_i, y_i, 1) for each example.
+
+    Arguments:
+        x: inputs (n, d).
+        y: labels (n,).
+        weights: masses of the atoms, (n,); 1/n each if omitted.
 
     >>> import numpy as np, measureformer as mf
     >>> mf.incontext.examples_measure(np.ones((2, 1)), np.array([5.0, 6.0])).points.tolist()

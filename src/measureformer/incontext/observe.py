@@ -1,4 +1,4 @@
-"""What is watched during training: errors, how sparse attention is, how large its weights, how steep the model."""
+"""`observables`: errors, sparsity and size of attention, and steepness of a model during training."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.incontext.blocks import Architecture, Blocks, attention_weights, causal_mask
+from measureformer.incontext.blocks import Blocks, attention_weights, causal_mask
+from measureformer.incontext.language import LanguageModel
 from measureformer.incontext.models import InContextModel, example_tokens, query_tokens, sequence_tokens
 from measureformer.incontext.tasks import AbstractTask, Prompts
 from measureformer.numerics.arrays import host, namespace
+from measureformer.training.architecture import Architecture
 
 FEW = 8
-"""Prompts at which attention and derivatives are looked at."""
+"""Prompts on which attention and derivatives are measured."""
 
 
 class Logits(eqx.Module):
-    """What the trained weights of each head are, as bilinear forms and spectra; see `logit_matrices`."""
+    """Bilinear forms and spectra of each head; see `head_matrices`."""
 
     symmetric: Float[Any, "l h"]
     """Frobenius norm of the symmetric part of A = KᵀQ."""
@@ -29,7 +31,7 @@ class Logits(eqx.Module):
     stable_rank: Float[Any, "l h"]
     """|A|_F²/|A|²: between 1 and the rank."""
     eigenvalues: Any
-    """Of A, (l, h, d), complex: those of the part that matters have d/heads entries, the others are 0."""
+    """Of A, (l, h, d), complex; at most d/heads of them are not 0."""
     value_singular: Float[Any, "l h d"]
     """Singular values of W_h V_h, the largest first."""
     value_rank: Float[Any, "l h"]
@@ -47,15 +49,16 @@ def logit_matrices(blocks: Blocks, a: Architecture) -> tuple[np.ndarray, np.ndar
     return A, np.einsum("lhko,lihk->lhoi", out, v)
 
 
-def head_matrices(model: Any) -> Logits:
-    """The symmetric and antisymmetric part, spectrum and rank of KᵀQ, and the spectrum of V, for each layer and head.
+def head_matrices(model: InContextModel | LanguageModel) -> Logits:
+    """Norms, spectrum and rank of A = KᵀQ/√k, and spectrum of the value matrix, for each layer and head.
 
-    The model is an `InContextModel` or a `LanguageModel`.
+    The logit of query x and key y is ⟨A x, y⟩; the gain of LayerNorm is folded in.
 
-    The logit of query x and key y is ⟨A x, y⟩ with A = KᵀQ/√k; the gain of LayerNorm is folded in.
+    Arguments:
+        model: the model whose heads are measured.
 
     >>> import jax, measureformer as mf
-    >>> small = mf.incontext.Architecture(width=8, layers=2, heads=2)
+    >>> small = mf.Architecture(width=8, layers=2, heads=2)
     >>> found = mf.incontext.head_matrices(mf.incontext.InContextModel.random(jax.random.key(0), 3, small))
     >>> found.symmetric.shape, bool((found.stable_rank <= 4).all())
     ((2, 2), True)
@@ -84,23 +87,28 @@ def _stable_rank(singular: np.ndarray) -> np.ndarray:
 def observables(
     model: InContextModel, prompts: Prompts, task: AbstractTask, *, steepness: bool = True
 ) -> dict[str, np.ndarray]:
-    """What is worth a look at a model while it is trained, by name.
+    """Measurements of a model during training, by name.
 
     error        (n,) normalised error after i examples
-    sparsity     (l, h) median over queries of the number of keys that attention rests on, 1/Σp², over those it sees
+    sparsity     (l, h) median over queries of the effective number of keys, 1/Σp², over the number of visible keys
     largest      (l, h) median over queries of the largest weight
-    k90          (l, h) median number of keys that hold 0.9 of the weight, over those it sees
+    k90          (l, h) median number of keys that hold 0.9 of the weight, over the number of visible keys
     class        (l, h) 1 if k90 > 1/2, a global head; 2 if > 1/8; 3 if > 1/32; 4 for a head of few keys
     norm         (l, h) Frobenius norm of KᵀQ
     stable_rank  (l, h) of KᵀQ
-    lipschitz    largest singular value of the derivative of all answers in all tokens, the largest of 8 prompts;
-                 left out without `steepness`, since it takes longest to compile
+    lipschitz    largest singular value of the derivative of all answers in all tokens, over 8 prompts
 
     Answers are read at questions: in a sequence at every x, in a measure at the inputs of the second half of a prompt,
     whose first half are the examples. Queries are the tokens that feed an answer: in the last layer questions only.
 
+    Arguments:
+        model: the model.
+        prompts: prompts of the task; attention and derivatives are measured on the first 8.
+        task: the task, whose loss and scale define the error.
+        steepness: whether to compute "lipschitz", which takes longest to compile.
+
     >>> import jax, measureformer as mf
-    >>> task, small = mf.incontext.tasks.linear(2), mf.incontext.Architecture(width=8, layers=1, heads=2)
+    >>> task, small = mf.incontext.tasks.linear(2), mf.Architecture(width=8, layers=1, heads=2)
     >>> model = mf.incontext.InContextModel.random(jax.random.key(0), 2, small, points=4)
     >>> prompts = task.sample(jax.random.key(1), 8, 4, dtype="float32")
     >>> found = mf.incontext.observables(model, prompts, task, steepness=False)
@@ -110,7 +118,7 @@ def observables(
     error, weights = jax.device_get(_measured(model, prompts.x, prompts.y, task))
     found = head_matrices(model)
     visible, asked = _sight(model, prompts.x.shape[1])
-    # a query that sees one key has no choice; what others than questions see in the last layer, nobody reads
+    # a query with one visible key has no choice; in the last layer only questions are read
     counted = np.tile(visible > min(1, visible.max() - 1), (len(weights), 1))
     counted[-1] &= asked
     ordered = -np.sort(-weights.astype(float), axis=-1)
@@ -121,7 +129,7 @@ def observables(
         return np.nanmedian(np.where(counted[:, None, None], rows, np.nan), axis=(1, 3))
 
     k90 = median(np.minimum(above, visible) / visible)
-    steep = {}
+    steep: dict[str, np.ndarray] = {}
     if steepness:
         slopes = np.asarray(_slopes(model, prompts.x, prompts.y), float)
         steep["lipschitz"] = np.asarray(np.linalg.norm(slopes, ord=2, axis=(1, 2)).max())
@@ -130,7 +138,7 @@ def observables(
         "sparsity": median(1 / (ordered**2).sum(axis=-1) / visible),
         "largest": median(ordered[..., 0]),
         "k90": k90,
-        "class": 1 + sum((k90 <= limit).astype(int) for limit in (1 / 2, 1 / 8, 1 / 32)),
+        "class": 1 + np.sum([k90 <= limit for limit in (1 / 2, 1 / 8, 1 / 32)], axis=0),
         "norm": np.sqrt(found.symmetric**2 + found.antisymmetric**2),
         "stable_rank": found.stable_rank,
     }
@@ -149,7 +157,7 @@ def _tokens(model: InContextModel, x: Array, y: Array) -> tuple[Array, Array, sl
 
 
 def _sight(model: InContextModel, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """How many keys each of these tokens sees, and which are questions."""
+    """Number of keys that each of these tokens sees, and which are questions."""
     if model.reading == "sequence":
         tokens = np.arange(2 * points - 1)
         return tokens + 1, tokens % 2 == 0
@@ -158,7 +166,7 @@ def _sight(model: InContextModel, points: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _half(points: int) -> int:
-    """Examples of a measure that is looked at; the rest of its prompt are questions."""
+    """Examples of a prompt read as a measure; the rest of it are questions."""
     return (points + 1) // 2
 
 

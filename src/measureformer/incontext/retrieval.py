@@ -1,10 +1,9 @@
-"""Retrieval against learning: how well a reader of prompts finds the concept, exact Bayes or a trained model."""
+"""`retrieval`: how often exact Bayes, or a trained model, finds the concept of a prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -16,6 +15,7 @@ from measureformer.incontext.language import DocumentLoss, LanguageModel
 from measureformer.incontext.train import not_finite
 from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.types import Key, PathLike
 from measureformer.storage.folder import Folder
 from measureformer.training.loop import trained
 from measureformer.training.optimization import Optimization
@@ -31,21 +31,27 @@ class Retrieval:
     error: Float[np.ndarray, "l n"]
     """Standard error of the accuracy."""
     posterior: Float[np.ndarray, "l n"] | None
-    """Mean posterior of the true concept; None for a trained model, which does not say."""
+    """Mean posterior of the true concept; None for a trained model, which has none."""
 
 
 def retrieval(
     reader: Ginc | LanguageModel,
     world: Ginc,
-    key: Any,
+    key: Key,
     *,
     examples: Sequence[int] = (0, 1, 2, 4, 8, 16),
     lengths: Sequence[int] = (3, 5, 8, 10),
     prompts: int = 80,
 ) -> Retrieval:
-    """How often a reader says what the true concept says next, for all numbers and lengths of examples.
+    """How often a reader predicts the most probable next token of the true concept.
 
-    The reader is a world, which reads by Bayes' rule (take `world.smoothed(0.05)`), or a trained language model.
+    Arguments:
+        reader: a trained language model, or a world, which reads by Bayes' rule (take `world.smoothed(0.05)`).
+        world: the mixture that the prompts come from.
+        key: randomness of the prompts.
+        examples: numbers of examples.
+        lengths: tokens of an example.
+        prompts: prompts for each number and length.
 
     Ref         xie2022, Section 4.
 
@@ -80,28 +86,40 @@ def _said(model: LanguageModel, tokens: np.ndarray) -> np.ndarray:
     """The most probable token after each prompt, of which the last `context` tokens are read."""
     tokens = tokens[:, -model.context :]
     count = tokens.shape[1]
-    # what is padded comes later, and the mask hides it
+    # padding comes later, and the mask hides it
     padded = np.pad(tokens, ((0, 0), (0, min(bucket(count), model.context) - count)))
     return np.asarray(model.logits(padded))[:, count - 1].argmax(axis=1)
 
 
 def train_reader(
-    world: Ginc, model: LanguageModel, key: Any, *, optimization: Optimization | None = None, save: Any = None
+    world: Ginc,
+    model: LanguageModel,
+    key: Key,
+    *,
+    optimization: Optimization | None = None,
+    save: PathLike | None = None,
 ) -> LanguageModel:
-    """The language model after training on fresh documents of the world, each from one concept.
+    """Train a language model on fresh documents of a world, each from one concept.
+
+    Arguments:
+        world: the mixture of hidden Markov models, with as many symbols as the model has tokens.
+        model: the model before training; its context is the length of the documents.
+        key: randomness of the documents.
+        optimization: how to train; 3000 steps of 16 documents if omitted.
+        save: folder for the state; the same call resumes from it.
 
     Ref         xie2022, Section 4.
 
     >>> import jax, measureformer as mf
     >>> world = mf.incontext.bayes.ginc(jax.random.key(0), concepts=2, values=2, slots=3, symbols=5)
-    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=1)
+    >>> small = mf.Architecture(width=8, layers=1, heads=1)
     >>> model = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=5, context=8)
     >>> few = mf.Optimization(steps=2, batch=2)
     >>> mf.incontext.train_reader(world, model, jax.random.key(1), optimization=few).context
     8
     """
     optimization = Optimization(steps=3000, batch=16) if optimization is None else optimization
-    if not (isinstance(world, Ginc) and isinstance(model, LanguageModel)):
+    if not (isinstance(world, Ginc) and isinstance(model, LanguageModel)):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"{type(world).__name__} and {type(model).__name__}",
             need="a world and a language model",

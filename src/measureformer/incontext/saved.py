@@ -1,36 +1,40 @@
-"""Models on disk: `model.json` says what it is, `model.safetensors` holds its weights."""
+"""Models on disk: `model.json` holds the shape, `model.safetensors` the weights."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 
 from measureformer.errors import MeasureformerError
-from measureformer.incontext.blocks import Architecture
 from measureformer.incontext.models import InContextModel
 from measureformer.numerics.arrays import on_device
+from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
 from measureformer.storage.folder import DO, damaged, read_json, read_tensors
 from measureformer.storage.safetensors import to_safetensors
+from measureformer.training.architecture import Architecture
 
 
 def write_model(folder: Path, model: InContextModel) -> None:
-    """Both files, each whole or not there."""
+    """Write both files, each atomically."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(model)
     entries = {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
     write_atomically(folder / "model.json", json.dumps(model.about(), indent=1).encode(), do=DO)
     write_atomically(folder / "model.safetensors", to_safetensors(entries), do=DO)
 
 
-def load_learner(folder: Any) -> InContextModel:
-    """The model that `train(…, save=folder)` left there.
+def load_learner(folder: PathLike) -> InContextModel:
+    """Load the model that `train_learner(…, save=folder)` saved.
+
+    Arguments:
+        folder: the folder of the training.
 
     >>> import jax, pathlib, tempfile, measureformer as mf
-    >>> task, small = mf.incontext.tasks.linear(1), mf.incontext.Architecture(width=8, layers=1, heads=1)
+    >>> task, small = mf.incontext.tasks.linear(1), mf.Architecture(width=8, layers=1, heads=1)
     >>> model = mf.incontext.InContextModel.random(jax.random.key(0), 1, small, points=3)
     >>> optimization = mf.Optimization(steps=5, batch=8)
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -43,8 +47,7 @@ def load_learner(folder: Any) -> InContextModel:
     file = Path(folder) / "model.json"
     about = read_json(file)
     try:
-        names = ("width", "layers", "heads", "norm", "branch")
-        architecture = Architecture(**{name: about[name] for name in names})
+        architecture = Architecture(**{entry.name: about[entry.name] for entry in fields(Architecture)})
         shell = InContextModel.random(
             jax.random.key(0), about["dim"], architecture, points=about["points"], reading=about["reading"]
         )

@@ -16,9 +16,9 @@ from measureformer.incontext.task import Task, rotation
 from measureformer.numerics import lapack
 
 SAMPLED = 2**13
-"""Prompts, of four points each, from which the mean square of labels is estimated where inputs have another law."""
+"""Prompts, of four points each, from which the mean square of labels is estimated where the law of inputs changes."""
 ORTHOGONAL = "orthogonal query"
-"""The variant that has nothing to ask once the examples span the whole space."""
+"""The variant whose question is 0 once the examples span the whole space."""
 
 
 def _skewed(key: Any, z: Any) -> Any:
@@ -63,12 +63,15 @@ class _Scaled(eqx.Module):
         return self.factor.astype(x.dtype) * (x if self.of is None else self.of(key, x))
 
 
-def shifted(task: Any) -> dict[str, Task]:
-    """The task with prompts unlike those of training, as they are used to ask what a model has learned.
+def shifted(task: Task) -> dict[str, Task]:
+    """Variants of a task with prompts unlike those of training, by name.
 
-    Inputs on a skewed ellipsoid, a random half subspace, a random orthant; the question orthogonal to the examples, or
-    one of them; inputs or labels 1/3, 1/2, 2, 3 times as large; noisy labels. Errors are over the mean square of
-    labels, estimated from samples where inputs have another law. The orthogonal question is 0 after d examples.
+    Inputs on a skewed ellipsoid, in a random half subspace or in a random orthant; a question orthogonal to the
+    examples (0 after d of them), or equal to one of them; inputs or labels 1/3, 1/2, 2, 3 times as large; noisy labels.
+    Errors are divided by the mean square of labels, which is estimated from samples where the law of inputs changes.
+
+    Arguments:
+        task: the task of training.
 
     Ref         garg2022, Section 4.
 
@@ -76,22 +79,19 @@ def shifted(task: Any) -> dict[str, Task]:
     >>> sorted(mf.incontext.tasks.shifted(mf.incontext.tasks.linear(4)))[:3]
     ['half subspace', 'inputs × 0.333', 'inputs × 0.5']
     """
-    if not isinstance(task, Task):
+    if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             got=f"a {type(task).__name__}", need="a Task, with laws of inputs and functions", do="Shift it by hand."
         )
-    change = lambda **fields: Task(  # noqa: E731
-        task.dim,
-        **{
-            "function": task.function,
-            "inputs": task.inputs,
-            "query": task.query,
-            "noise": 0.0 if task.noise is None else float(task.noise),
-            "scale": float(task.scale),
-            "loss": task.loss,
-            **fields,
-        },
-    )
+    same: dict[str, Any] = {
+        "function": task.function,
+        "inputs": task.inputs,
+        "query": task.query,
+        "noise": 0.0 if task.noise is None else float(task.noise),
+        "scale": float(task.scale),
+        "loss": task.loss,
+    }
+    change = lambda **fields: Task(task.dim, **{**same, **fields})  # noqa: E731
     found = {
         "skewed inputs": change(inputs=_skewed),
         "half subspace": change(inputs=_subspace),

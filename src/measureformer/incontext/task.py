@@ -10,11 +10,13 @@ from typing import Any, Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from measureformer.errors import OptionError, ShapeError
 from measureformer.numerics import lapack
 from measureformer.numerics.arrays import default_float, positive_int, prng_key
+from measureformer.numerics.types import Key
 
 Inputs = Callable[[Array, Float[Array, "n d"]], Float[Array, "n d"]]
 Function = Callable[[Array, Float[Array, "n d"]], Float[Array, " n"]]
@@ -22,9 +24,13 @@ Loss = Literal["square", "logistic"]
 
 
 class Prompts(NamedTuple):
-    """Examples of `b` functions: inputs and labels; and the questions that are put after the first i examples.
+    """Examples of b functions, and the questions asked after the first i examples.
 
-    The question after i examples is x_i itself unless the task asks others. Labels may be noisy, answers are not.
+    Arguments:
+        x: inputs (b, n, d).
+        y: labels (b, n), possibly noisy.
+        queries: questions (b, n, d), in row i the one after i examples; x itself unless the task asks others.
+        answers: noise-free labels of the questions, (b, n).
     """
 
     x: Float[Any, "b n d"]
@@ -34,7 +40,7 @@ class Prompts(NamedTuple):
 
     @property
     def asks_others(self) -> bool:
-        """Whether questions are other points than the examples that follow."""
+        """Whether the questions differ from the examples that follow."""
         return self.queries is not self.x
 
 
@@ -43,15 +49,27 @@ class AbstractTask(eqx.Module):
 
     dim: eqx.AbstractVar[int]
     scale: eqx.AbstractVar[Any]
-    """E y²: errors are divided by it, so that predicting 0 has error 1."""
+    """E y². Errors are divided by it, so predicting 0 has error 1."""
     loss: eqx.AbstractVar[Loss]
 
     @abc.abstractmethod
-    def prompt(self, key: Any, points: int, dtype: Any) -> Prompts:
-        """One prompt, without the axis of the batch. Pure JAX, called under `jit` and `vmap`."""
+    def prompt(self, key: Key, points: int, dtype: DTypeLike) -> Prompts:
+        """One prompt, without the batch axis. Pure JAX, called under `jit` and `vmap`.
 
-    def sample(self, key: Any, batch: int, points: int, *, dtype: Any = None) -> Prompts:
-        """`batch` prompts of `points` examples each, drawn independently.
+        Arguments:
+            key: randomness of the function, the inputs and the noise.
+            points: examples in the prompt.
+            dtype: floating type of the prompt.
+        """
+
+    def sample(self, key: Key, batch: int, points: int, *, dtype: DTypeLike | None = None) -> Prompts:
+        """Independent prompts.
+
+        Arguments:
+            key: randomness of the prompts.
+            batch: number of prompts.
+            points: examples in each.
+            dtype: floating type; the default precision of JAX if omitted.
 
         >>> import jax, measureformer as mf
         >>> prompts = mf.incontext.tasks.linear(3).sample(jax.random.key(0), 4, 10)
@@ -76,9 +94,14 @@ def _drawn(task: AbstractTask, key: Any, batch: int, points: int, dtype: Any) ->
 class Task(AbstractTask):
     """Independent inputs and a random function of them: f ~ D_F, x_i ~ D_X, y_i = f(x_i) + noise.
 
-    `function(key, x)` is D_F: the values at the rows of x of the function that `key` stands for. `inputs(key, z)` is
-    D_X: what it makes of standard normal rows z; left out, it leaves them as they are. `query(key, x)` is what is asked
-    after the first i rows, in row i; left out, it is x. Noise is added to labels and not to answers.
+    Arguments:
+        dim: dimension of the inputs.
+        function: D_F; `function(key, x)` are the values at the rows of x of the function that `key` determines.
+        inputs: D_X; `inputs(key, z)` transforms standard normal rows z. Standard normal by default.
+        query: `query(key, x)` has in row i the question after the first i rows; x by default.
+        noise: standard deviation of the noise on labels; answers have none.
+        scale: E y², by which errors are divided.
+        loss: "square", or "logistic" for labels ±1.
 
     >>> import jax, jax.numpy as jnp, measureformer as mf
     >>> def sine(key, x):
@@ -117,12 +140,12 @@ class Task(AbstractTask):
                 do="Leave them out for 0 and 1.",
             )
         self.dim, self.function, self.inputs, self.query = positive_int(dim, "dim"), function, inputs, query
-        # what is not drawn need not be compiled
+        # without noise, nothing is compiled for it
         self.noise = jnp.asarray(float(noise)) if noise else None
         self.scale, self.loss = jnp.asarray(float(scale)), loss
 
-    def prompt(self, key: Any, points: int, dtype: Any, dims: Any = None) -> Prompts:
-        """One prompt; with `dims`, all coordinates of the inputs but the first so many are 0."""
+    def prompt(self, key: Key, points: int, dtype: DTypeLike, dims: int | Array | None = None) -> Prompts:
+        """One prompt; with `dims`, only that many leading coordinates of the inputs are nonzero."""
         of_f, of_x, of_inputs, of_noise, of_query = jax.random.split(key, 5)
         x = jax.random.normal(of_x, (points, self.dim), dtype)
         x = x if self.inputs is None else self.inputs(of_inputs, x)
@@ -146,8 +169,13 @@ class Task(AbstractTask):
 class Dynamics(AbstractTask):
     """A linear dynamical system: x_{i+1} = A x_i with A drawn for each prompt, y_i = the first coordinate of x_{i+1}.
 
-    A is a random orthogonal matrix times `decay`, and x_1 a standard normal vector; the inputs of a prompt are its
-    states, which are not independent.
+    A is a random orthogonal matrix times `decay`, and x_1 is standard normal. Made by `tasks.linear_dynamics`.
+
+    Arguments:
+        dim: dimension of the states.
+        decay: factor of each step.
+        scale: E y², by which errors are divided.
+        loss: "square".
 
     >>> import jax, numpy as np, measureformer as mf
     >>> prompts = mf.incontext.tasks.linear_dynamics(2).sample(jax.random.key(0), 1, 4)
@@ -160,7 +188,7 @@ class Dynamics(AbstractTask):
     scale: Float[Array, ""]
     loss: Loss = eqx.field(static=True)
 
-    def prompt(self, key: Any, points: int, dtype: Any) -> Prompts:
+    def prompt(self, key: Key, points: int, dtype: DTypeLike) -> Prompts:
         of_system, of_state = jax.random.split(key)
         A = self.decay.astype(dtype) * rotation(of_system, self.dim, dtype)
         first = jax.random.normal(of_state, (self.dim,), dtype)
@@ -168,16 +196,20 @@ class Dynamics(AbstractTask):
         return Prompts(states[:-1], states[1:, 0], states[:-1], states[1:, 0])
 
 
-def rotation(key: Any, dim: int, dtype: Any) -> Array:
+def rotation(key: Key, dim: int, dtype: DTypeLike) -> Array:
     """A random orthogonal matrix, uniformly distributed."""
     q, r = lapack.qr(jax.random.normal(key, (dim, dim), dtype))
     return q * jnp.sign(jnp.diagonal(r))
 
 
 class Curriculum(eqx.Module):
-    """Training that begins with fewer dimensions and points and grows: `(first, step, every)` for each.
+    """Training that starts with fewer dimensions and points and adds more.
 
     Coordinates beyond the current dimension are 0, and examples beyond the current number do not count.
+
+    Arguments:
+        dims: (first, step, every): start with `first` dimensions and add `step` after every `every` training steps.
+        points: the same for the number of examples.
 
     Ref         garg2022, Appendix A.
 
@@ -192,7 +224,7 @@ class Curriculum(eqx.Module):
 
     def __check_init__(self) -> None:
         for name, rule in (("dims", self.dims), ("points", self.points)):
-            whole = len(rule) == 3 and all(isinstance(entry, int) for entry in rule)
+            whole = len(rule) == 3 and all(isinstance(entry, int) for entry in rule)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             if not (whole and rule[0] >= 1 and rule[1] >= 0 and rule[2] >= 1):
                 raise OptionError(
                     got=f"{name} = {rule!r}",
@@ -200,7 +232,13 @@ class Curriculum(eqx.Module):
                     do="Take (5, 1, 2000), say: 5 at first, and one more every 2000 steps.",
                 )
 
-    def size(self, rule: tuple[int, int, int], step: Any, most: int) -> Any:
-        """How many there are at a step."""
+    def size(self, rule: tuple[int, int, int], step: int | Array, most: int) -> Array:
+        """Dimensions or points at a training step.
+
+        Arguments:
+            rule: `dims` or `points`.
+            step: the training step.
+            most: upper bound.
+        """
         first, more, every = rule
         return jnp.minimum(first + more * (step // every), most)

@@ -1,7 +1,7 @@
-"""Tasks: what is to be learned in context. A task is a pair of laws, D_X of inputs and D_F of functions.
+"""Tasks to be learned in context. A task is a pair of laws, D_X of inputs and D_F of functions.
 
-A prompt is (x_1, f(x_1)), …, (x_n, f(x_n)) with f drawn from D_F and the x_i from D_X. A task of one's own is a
-function of a key and of inputs: the key stands for f, so that `function(key, ·)` is f.
+A prompt is (x_1, f(x_1)), …, (x_n, f(x_n)) with f drawn from D_F and the x_i from D_X. To define your own task, write
+a function of a key and of inputs: the key determines f, so `function(key, ·)` is f.
 
     def sine(key, x):
         w = jax.random.normal(key, x.shape[-1:], x.dtype)
@@ -82,6 +82,10 @@ class _Net(eqx.Module):
 def linear(dim: int, *, noise: float = 0.0) -> Task:
     """y = ⟨w, x⟩ with w ~ N(0, I), plus noise.
 
+    Arguments:
+        dim: dimension of the inputs.
+        noise: standard deviation of the noise on labels.
+
     Ref         garg2022, Section 3.
 
     >>> import measureformer as mf
@@ -92,7 +96,11 @@ def linear(dim: int, *, noise: float = 0.0) -> Task:
 
 
 def sparse(dim: int, *, nonzero: int = 3) -> Task:
-    """y = ⟨w, x⟩ where all but `nonzero` random coordinates of w ~ N(0, I) are set to 0.
+    """y = ⟨w, x⟩ where all but a few random coordinates of w ~ N(0, I) are set to 0.
+
+    Arguments:
+        dim: dimension of the inputs.
+        nonzero: coordinates of w that are kept, from 1 to dim.
 
     Ref         garg2022, Section 4.
 
@@ -108,6 +116,9 @@ def sparse(dim: int, *, nonzero: int = 3) -> Task:
 def quadratic(dim: int) -> Task:
     """y = Σ_j w_j x_j²/√3 with w ~ N(0, I).
 
+    Arguments:
+        dim: dimension of the inputs.
+
     Ref         garg2022.
 
     >>> import measureformer as mf
@@ -118,7 +129,11 @@ def quadratic(dim: int) -> Task:
 
 
 def tree(dim: int, *, depth: int = 4) -> Task:
-    """A full binary tree: each node looks at the sign of a random coordinate, and leaves are N(0, 1).
+    """A full binary tree: each node tests the sign of a random coordinate, and leaf values are N(0, 1).
+
+    Arguments:
+        dim: dimension of the inputs.
+        depth: tests from the root to a leaf.
 
     Ref         garg2022, Section 5.
 
@@ -130,7 +145,11 @@ def tree(dim: int, *, depth: int = 4) -> Task:
 
 
 def net(dim: int, *, width: int = 100) -> Task:
-    """A random two-layer network √(2/r) Σ_i a_i relu⟨w_i, x⟩ with r = `width`.
+    """A random two-layer network √(2/r) Σ_i a_i relu⟨w_i, x⟩ with normal weights.
+
+    Arguments:
+        dim: dimension of the inputs.
+        width: hidden units r.
 
     Ref         garg2022, Section 5.
 
@@ -142,7 +161,10 @@ def net(dim: int, *, width: int = 100) -> Task:
 
 
 def classification(dim: int) -> Task:
-    """y = sign⟨w, x⟩; the loss is logistic, and the error the share of wrong signs.
+    """y = sign⟨w, x⟩; the loss is logistic, and the error is the share of wrong signs.
+
+    Arguments:
+        dim: dimension of the inputs.
 
     Ref         garg2022.
 
@@ -154,9 +176,13 @@ def classification(dim: int) -> Task:
 
 
 def linear_dynamics(dim: int, *, decay: float = 1.0) -> Dynamics:
-    """x_{i+1} = A x_i for a random rotation A, times `decay`; the label is the first coordinate of the next state.
+    """x_{i+1} = decay·A x_i for a random orthogonal A; the label is the first coordinate of the next state.
 
-    Errors are over the mean square of labels without decay: with it, labels shrink along the prompt.
+    Errors are divided by the mean square of labels without decay.
+
+    Arguments:
+        dim: dimension of the states.
+        decay: factor of each step; below 1, labels shrink along the prompt.
 
     Ref         garg2022.
 
@@ -179,4 +205,4 @@ NAMED: dict[str, Callable[[int], AbstractTask]] = {
     "classification": classification,
     "dynamics": linear_dynamics,
 }
-"""Tasks by name, each of one dimension: what the command line knows."""
+"""Tasks by name, as functions of the dimension: those of the command line."""

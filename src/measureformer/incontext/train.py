@@ -1,4 +1,4 @@
-"""`train`: a model learns a task from fresh prompts, by the loop that all training here shares."""
+"""`train_learner`: a model learns a task from fresh prompts, by the shared training loop."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from measureformer.incontext.observe import observables
 from measureformer.incontext.saved import write_model
 from measureformer.incontext.tasks import AbstractTask, Curriculum, Task
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.numerics.types import Key, PathLike
 from measureformer.storage.folder import Folder
 from measureformer.training.devices import part_of
 from measureformer.training.loop import Observer, Run, trained
@@ -26,12 +27,12 @@ from measureformer.training.optimization import Optimization
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model, the loss before each step over the mean square of labels, and what was watched meanwhile."""
+    """A trained model, the loss before each step over the mean square of labels, and what was recorded."""
 
     model: InContextModel
     losses: Float[np.ndarray, " s"]
     records: dict[str, np.ndarray]
-    """What `watch` saw, each with an entry per look: "step", "error", "sparsity", "norm", …; see `observables`."""
+    """With `watch`, one entry per look: "step", "error", "sparsity", "norm", …; see `observables`."""
 
 
 class InContextLoss(eqx.Module):
@@ -53,7 +54,7 @@ class InContextLoss(eqx.Module):
         shares = jnp.ones(self.points, dtype)
         if self.curriculum is not None:
             task, plan = self.task, self.curriculum
-            assert isinstance(task, Task)  # see `train`
+            assert isinstance(task, Task)  # see `train_learner`
             draw = lambda k: task.prompt(k, length, dtype, plan.size(plan.dims, step, task.dim))  # noqa: E731
             shares = (jnp.arange(self.points) < plan.size(plan.points, step, self.points)).astype(dtype)
         prompts = jax.vmap(draw)(part_of(jax.random.split(of_prompts, self.batch), index, count))
@@ -73,30 +74,38 @@ class InContextLoss(eqx.Module):
 
 
 def train_learner(
-    task: Any,
-    model: Any,
-    key: Any,
+    task: AbstractTask,
+    model: InContextModel,
+    key: Key,
     *,
     points: int = 11,
     optimization: Optimization | None = None,
     curriculum: Curriculum | None = None,
     watch: int | None = None,
-    save: Any = None,
+    save: PathLike | None = None,
 ) -> Trained:
-    """The model after training on fresh prompts of `points` examples each, drawn from the task with `key`.
+    """Train a model on fresh prompts of a task.
 
-    What is minimised is the average over i of the loss of the prediction at x_i after i examples, for i < points; for
-    a model that reads measures, over random numbers of examples and independent questions. With `watch`, the model is
-    looked at every so many steps. With `save`, a folder, the state is kept there, and the same call goes on from it,
-    whatever ended it, with the same bits on as many devices (see `mf.use_cores`); the model lies there at the end, for
-    `load`.
+    The loss is averaged over the predictions at x_i after i examples, i < points; for a model that reads measures, over
+    random numbers of examples and independent questions. An interrupted training resumes with the same bits on as many
+    devices (see `mf.use_cores`).
+
+    Arguments:
+        task: the task.
+        model: the model before training, in the dimension of the task.
+        key: randomness of the prompts.
+        points: examples in each prompt.
+        optimization: how to train; 4000 steps of 64 prompts if omitted.
+        curriculum: start with fewer dimensions and points; only for a `Task`.
+        watch: record `observables` every this many steps.
+        save: folder for the state; the same call resumes from it, and `load_learner` reads the trained model.
 
     Statement   min_θ E (1/n) Σ_{i<n} loss(M_θ(x_1, f(x_1), …, x_i, f(x_i), x_{i+1}), f(x_{i+1}))
     Cost        about 6 · parameters · tokens · batch operations for each step.
     Ref         garg2022, Section 2.
 
     >>> import jax, measureformer as mf
-    >>> task, small = mf.incontext.tasks.linear(1), mf.incontext.Architecture(width=8, layers=1, heads=1)
+    >>> task, small = mf.incontext.tasks.linear(1), mf.Architecture(width=8, layers=1, heads=1)
     >>> model = mf.incontext.InContextModel.random(jax.random.key(0), 1, small, points=3)
     >>> optimization = mf.Optimization(steps=5, batch=8)
     >>> found = mf.incontext.train_learner(task, model, jax.random.key(1), points=3, optimization=optimization)
@@ -119,7 +128,7 @@ def train_learner(
         every = positive_int(watch, "watch")
         prompts = task.sample(jax.random.fold_in(prng_key(key), 2**31 - 1), 64, points, dtype=model.read_in.dtype)
         observer = Observer(lambda weights: observables(weights, prompts, task), every)
-    # after everything that can be refused: a folder of a training that cannot be would be in the way of one that can
+    # create the folder last, so that a rejected call leaves nothing behind
     folder = None if save is None else Folder.at(save, about, [key, *jax.tree.leaves((model, task)), *_seen(task)])
     run = trained(model, objective, optimization, prng_key(key), folder=folder, observer=observer, last=False)
     if folder is not None:
@@ -130,9 +139,9 @@ def train_learner(
 
 
 def _seen(task: AbstractTask) -> list[np.ndarray]:
-    """What a task draws with a key of its own: functions of one name can differ in what they have captured.
+    """Prompts drawn with a fixed key: functions of one name can differ in their closures.
 
-    Rounded, since the last digits are those of a processor.
+    Rounded, since the last digits depend on the processor.
     """
     drawn = task.sample(jax.random.key(0), 2, 8)
     return [np.round(np.asarray(leaf, float), 4) + 0.0 for leaf in (drawn.x, drawn.y)]
@@ -149,10 +158,10 @@ def not_finite(run: Run, folder: Folder | None) -> TrainingError:
     )
 
 
-def _checked(task: Any, model: Any, points: int, curriculum: Any) -> int:
+def _checked(task: AbstractTask, model: InContextModel, points: int, curriculum: Curriculum | None) -> int:
     points = positive_int(points, "points")
     for name, given, kind in (("task", task, AbstractTask), ("model", model, InContextModel)):
-        if not isinstance(given, kind):
+        if not isinstance(given, kind):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise DtypeError(
                 got=f"a {name} of type {type(given).__name__}",
                 need=f"a {kind.__name__}",
@@ -181,7 +190,7 @@ def check_points(model: InContextModel, points: int) -> None:
 
 
 def described(thing: Any) -> Any:
-    """A task or a plan as JSON: types, functions and numbers by name, so that two of them can be compared."""
+    """A task or a curriculum as JSON, with types and functions by name, so that two can be compared."""
     if isinstance(thing, (jax.Array, np.ndarray)):
         return np.asarray(thing).tolist() if thing.size <= 16 else f"array of shape {thing.shape}"
     if is_dataclass(thing) and not isinstance(thing, type):

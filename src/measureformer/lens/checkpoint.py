@@ -12,12 +12,13 @@ import mmap
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from measureformer.errors import CheckpointError
 from measureformer.lens.gguf import Packed, open_gguf
+from measureformer.numerics.types import ArrayLike, PathLike
 from measureformer.storage.safetensors import damaged, open_safetensors
 
 INDEX = "model.safetensors.index.json"
@@ -29,6 +30,12 @@ LARGEST_JSON = 64 << 20
 class Checkpoint:
     """Tensors by name, and what the model's configuration says.
 
+    Arguments:
+        tensors: arrays, or packed tensors, by name.
+        config: what config.json says.
+        source: where the tensors come from, in words: never a path of this machine.
+        folder: where a tokenizer may lie beside the weights.
+
     >>> import numpy as np
     >>> checkpoint = Checkpoint({"weight": np.eye(2, dtype=np.float16)}, {"model_type": "mine"})
     >>> checkpoint.tensor("weight").dtype, checkpoint.config["model_type"]
@@ -36,14 +43,17 @@ class Checkpoint:
     """
 
     def __init__(
-        self, tensors: Mapping[str, Any], config: Mapping[str, Any], *, source: str = "a dictionary", folder: Any = None
+        self,
+        tensors: Mapping[str, Any],
+        config: Mapping[str, object],
+        *,
+        source: str = "a dictionary",
+        folder: Path | None = None,
     ) -> None:
         self._tensors = dict(tensors)
-        self.config = dict(config)
+        self.config: dict[str, Any] = dict(config)  # JSON
         self.source = source
-        """Where it came from, in words: never a path of this machine."""
-        self.folder: Path | None = folder
-        """Where a tokenizer may lie beside the weights."""
+        self.folder = folder
 
     @property
     def names(self) -> frozenset[str]:
@@ -119,10 +129,15 @@ def _floats(array: Any, name: str) -> np.ndarray:
     )
 
 
-def open_checkpoint(source: Any, config: Mapping[str, Any] | None = None) -> Checkpoint:
-    """A checkpoint from a folder in Hugging Face layout, a .safetensors or .gguf file, or a dictionary of arrays.
+Source: TypeAlias = PathLike | Mapping[str, ArrayLike] | Checkpoint
 
-    `config` is needed for a dictionary; for a file it replaces the config.json beside it.
+
+def open_checkpoint(source: Source, config: Mapping[str, object] | None = None) -> Checkpoint:
+    """Open the weights and the configuration of a model; nothing is loaded yet.
+
+    Arguments:
+        source: a folder in Hugging Face layout, a .safetensors or .gguf file, or a dictionary of arrays.
+        config: what config.json says; needed for a dictionary, and replaces the file otherwise.
     """
     if isinstance(source, Checkpoint):
         return source
@@ -133,7 +148,7 @@ def open_checkpoint(source: Any, config: Mapping[str, Any] | None = None) -> Che
                 need="the configuration of the model",
                 do='Pass config={"model_type": "gpt2", …}, as in its config.json.',
             )
-        return Checkpoint(cast(Mapping[str, Any], source), config)
+        return Checkpoint(source, config)
     path = Path(source)
     if not path.exists():
         raise CheckpointError(
@@ -142,7 +157,7 @@ def open_checkpoint(source: Any, config: Mapping[str, Any] | None = None) -> Che
             do="Nothing is downloaded: give the path of a model on this disk.",
         )
     try:
-        return _folder(path, config) if path.is_dir() else _file(path, config)
+        return _opened(path, config)
     except OSError as error:
         raise CheckpointError(
             got=f"'{error.strerror or error}' for {path.name}",
@@ -151,55 +166,55 @@ def open_checkpoint(source: Any, config: Mapping[str, Any] | None = None) -> Che
         ) from None
 
 
-def _folder(path: Path, config: Mapping[str, Any] | None) -> Checkpoint:
-    if (path / INDEX).is_file():
-        tensors = _shards(path)
+def _opened(path: Path, config: Mapping[str, object] | None) -> Checkpoint:
+    folder, file = (path, _weights_in(path)) if path.is_dir() else (path.parent, path)
+    source = path.name
+    if file.name == INDEX:
+        tensors = _shards(folder)
+    elif file.suffix == ".safetensors":
+        tensors = open_safetensors(file)
+    elif file.suffix == ".gguf":
+        source, (metadata, tensors) = file.name, open_gguf(file)
+        config = metadata if config is None else config
+    elif file.suffix in PICKLES:
+        source, tensors = file.name, _unpickled(file)
     else:
-        found = sorted(path.glob("*.safetensors")) or sorted(path.glob("*.gguf"))
-        if not found:
-            if legacy := sorted(entry for entry in path.iterdir() if entry.suffix in PICKLES):
-                return _pickled(legacy[0], config)
-            raise CheckpointError(
-                got=f"folder {path.name} without weights",
-                need=f"model.safetensors, {INDEX} with its shards, or a .gguf file",
-                do="Give the folder that holds config.json and the weights.",
-            )
-        chosen = next((file for file in found if file.name == "model.safetensors"), found[0])
-        if chosen.suffix == ".gguf":
-            return _file(chosen, config)
-        if len(found) > 1 and chosen.name != "model.safetensors":
-            raise CheckpointError(
-                got=f"{len(found)} safetensors files in {path.name} and no {INDEX}",
-                need="an index that says which file holds what",
-                do="Give the path of one of the files, or add the index.",
-            )
-        tensors = open_safetensors(chosen)
-    config = _read_config(path) if config is None else config
-    return Checkpoint(tensors, config, source=path.name, folder=path)
-
-
-def _file(path: Path, config: Mapping[str, Any] | None) -> Checkpoint:
-    if path.suffix == ".gguf":
-        metadata, packed = open_gguf(path)
-        return Checkpoint(packed, metadata if config is None else config, source=path.name, folder=path.parent)
-    if path.suffix in PICKLES:
-        return _pickled(path, config)
-    if path.suffix != ".safetensors":
         raise CheckpointError(
-            got=f"the file {path.name}",
+            got=f"the file {file.name}",
             need="a .safetensors or .gguf file, or a folder",
             do="Give the folder of the model, with config.json and model.safetensors.",
         )
-    tensors = open_safetensors(path)
-    config = _read_config(path.parent) if config is None else config
-    return Checkpoint(tensors, config, source=path.name, folder=path.parent)
+    return Checkpoint(tensors, _read_config(folder) if config is None else config, source=source, folder=folder)
+
+
+def _weights_in(folder: Path) -> Path:
+    """The file in a folder that holds the weights, or says which files hold them."""
+    for name in (INDEX, "model.safetensors"):
+        if (folder / name).is_file():
+            return folder / name
+    found = sorted(folder.glob("*.safetensors"))
+    if len(found) > 1:
+        raise CheckpointError(
+            got=f"{len(found)} safetensors files in {folder.name} and no {INDEX}",
+            need="an index that says which file holds what",
+            do="Give the path of one of the files, or add the index.",
+        )
+    found += [*sorted(folder.glob("*.gguf")), *sorted(one for one in folder.iterdir() if one.suffix in PICKLES)]
+    if not found:
+        raise CheckpointError(
+            got=f"folder {folder.name} without weights",
+            need=f"model.safetensors, {INDEX} with its shards, or a .gguf file",
+            do="Give the folder that holds config.json and the weights.",
+        )
+    return found[0]
 
 
 def _shards(path: Path) -> dict[str, np.ndarray]:
     """All tensors of the files that the index names, each of which must lie in the folder itself."""
-    weights = _read_json(path / INDEX).get("weight_map")
-    if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights.values()):
+    found = _read_json(path / INDEX).get("weight_map")
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in cast(dict[str, Any], found).values()):
         raise damaged(path / INDEX, "no weight_map from names to files", "one")
+    weights = cast(dict[str, str], found)
     tensors: dict[str, np.ndarray] = {}
     for name in sorted(set(weights.values())):
         # a name with a separator could lead anywhere on the disk
@@ -241,8 +256,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     return cast(dict[str, Any], body)
 
 
-def _pickled(path: Path, config: Mapping[str, Any] | None) -> Checkpoint:
-    """A torch file, which is a pickle: by torch itself if it is here, with weights only; refused otherwise."""
+def _unpickled(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of a torch file, a pickle: torch opens it, for its weights only; refused without torch."""
     _refuse_bomb(path)
     try:
         torch = cast(Any, importlib.import_module("torch"))
@@ -258,12 +273,14 @@ def _pickled(path: Path, config: Mapping[str, Any] | None) -> Checkpoint:
         body = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged or hostile pickle makes torch raise
         raise damaged(path, f"a file that torch does not open ({str(error).splitlines()[0][:80]})", "weights") from None
-    return Checkpoint(
-        {name: value.float().numpy() for name, value in _tensors_in(body, torch)},
-        _read_config(path.parent) if config is None else config,
-        source=path.name,
-        folder=path.parent,
-    )
+    # a state dictionary, or the first dictionary in a tuple
+    if isinstance(body, (tuple, list)):
+        body = next((part for part in cast(list[Any], body) if isinstance(part, dict)), {})
+    if isinstance(body, dict):
+        body = cast(dict[str, Any], body)
+        found = cast(dict[str, Any], body["state_dict"] if isinstance(body.get("state_dict"), dict) else body)
+        return {str(k): value.float().numpy() for k, value in found.items() if isinstance(value, torch.Tensor)}
+    return {}
 
 
 def _refuse_bomb(path: Path) -> None:
@@ -281,13 +298,3 @@ def _refuse_bomb(path: Path) -> None:
             need="an archive that is not compressed",
             do="Do not trust this file: torch does not write such archives.",
         )
-
-
-def _tensors_in(body: Any, torch: Any) -> list[tuple[str, Any]]:
-    """Named tensors of a state dictionary, or of the first dictionary in a tuple."""
-    if isinstance(body, (tuple, list)):
-        body = next((part for part in body if isinstance(part, dict)), {})
-    if isinstance(body, dict) and isinstance(body.get("state_dict"), dict):
-        body = body["state_dict"]
-    found = body.items() if isinstance(body, dict) else ()
-    return [(str(name), value) for name, value in found if isinstance(value, torch.Tensor)]

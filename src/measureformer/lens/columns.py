@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import equinox as eqx
@@ -78,6 +79,14 @@ class Look:
     def each_head(self) -> list[Any]:
         found = (reduced(one_head(self.heads, h), self.seen) for h in range(self.heads.Q.shape[0]))
         return [local_lipschitz(self.masked(G), mu, tol=TOLERANCE) for G, mu in found]
+
+    @property
+    def head_lower(self) -> np.ndarray:
+        return np.array([found.lower for found in self.each_head])
+
+    @property
+    def head_upper(self) -> np.ndarray:
+        return np.array([found.upper for found in self.each_head])
 
     @cached_property
     def small(self) -> Small:
@@ -178,8 +187,9 @@ def _spread(G: Any, mu: Any) -> Spread:
 class Small:
     """Products of the weights of each head, reduced to the dimension of the head."""
 
-    vo: np.ndarray
-    """Eigenvalues of VO that are not zero, (h, e)."""
+    vo_top: np.ndarray
+    """Largest and least real part of the eigenvalues of VO that are not zero, (h,)."""
+    vo_bottom: np.ndarray
     vo_sign: np.ndarray
     a_sign: np.ndarray
     a_symmetric: np.ndarray
@@ -190,9 +200,10 @@ class Small:
         # W V has the eigenvalues of V W, and K'Q those of Q K'
         vw, qk = V @ W, float(G.scale) * Q @ K.swapaxes(1, 2)
         squares = float(G.scale) ** 2 * np.einsum("hij,hij->h", K @ K.swapaxes(1, 2), Q @ Q.swapaxes(1, 2))
-        traced = np.einsum("hij,hji->h", qk, qk)
+        traced, real = np.einsum("hij,hji->h", qk, qk), np.real(np.linalg.eigvals(vw))
         return Small(
-            np.linalg.eigvals(vw),
+            real.max(axis=1),
+            real.min(axis=1),
             _trace(vw) / _nuclear(W, V),
             _trace(qk) / (float(G.scale) * _nuclear(K.swapaxes(1, 2), Q)),
             (squares + traced) / (2 * squares),
@@ -228,7 +239,15 @@ COLUMNS: dict[str, Column] = {}
 
 
 def column(name: str, title: str, about: str, *, per_head: bool = False, costly: bool = False) -> Callable[[Any], Any]:
-    """Register a function of a `Look` as a column."""
+    """Register a function of a `Look` as a column.
+
+    Arguments:
+        name: key in `COLUMNS`, the JSON and the report.
+        title: heading of the column.
+        about: what it measures, in a sentence.
+        per_head: whether the function returns a number for each head, (h,), instead of one for the layer.
+        costly: whether it takes most of the time; `lipschitz=False` leaves it out.
+    """
 
     def add(of: Callable[[Look], Any]) -> Callable[[Look], Any]:
         COLUMNS[name] = Column(name, title, about, of, per_head, costly)
@@ -262,15 +281,13 @@ def _transport(look: Look) -> float:
 
 @column("rank", "effective rank", "e^entropy of the normalised eigenvalues of the covariance.")
 def _rank(look: Look) -> float:
-    spectrum = look.spectrum
-    share = spectrum / spectrum.sum() if spectrum.sum() > 0 else np.ones(1)
-    share = share[share > 0]
-    return float(np.exp(-(share * np.log(share)).sum()))
+    share = look.spectrum / (look.spectrum.sum() or 1)
+    return float(np.exp(-(share * np.log(np.where(share > 0, share, 1))).sum()))
 
 
 @column("top", "top direction", "Share of the largest eigenvalue in the trace of the covariance.")
 def _top(look: Look) -> float:
-    return float(look.spectrum[0] / look.spectrum.sum()) if look.spectrum.sum() > 0 else math.nan
+    return float(look.spectrum[0] / (look.spectrum.sum() or math.nan))
 
 
 @column("cosine", "mean cosine", "Mean cosine of the angle between two different tokens.")
@@ -284,39 +301,9 @@ def _clusters(look: Look) -> float:
     return float(clusters(look.points / np.where(norms > 0, norms, 1), CHORD).count)
 
 
-@column("lower", "Lipschitz, from below", "Local constant of attention in L², attained.", costly=True)
-def _lower(look: Look) -> float:
-    return look.attention.lower
-
-
-@column("upper", "Lipschitz, certified", "Certified upper bound of the same constant.", costly=True)
-def _upper(look: Look) -> float:
-    return look.attention.upper
-
-
-@column("layer_lower", "whole layer, from below", "Local constant of the whole layer, attained.", costly=True)
-def _layer_lower(look: Look) -> float:
-    return look.layer.lower
-
-
-@column("layer_upper", "whole layer, certified", "Certified upper bound of that.", costly=True)
-def _layer_upper(look: Look) -> float:
-    return look.layer.upper
-
-
-@column("entropy", "entropy", "Mean entropy of the attention of a token.", per_head=True)
-def _entropy(look: Look) -> np.ndarray:
-    return np.asarray(look.spread.entropy)
-
-
 @column("k90", "tokens that hold 90 %", "Mean number of tokens that hold 90 % of the attention.", per_head=True)
 def _k90(look: Look) -> np.ndarray:
     return look.held.count[:, np.asarray(look.seen.log_weights) > -math.inf].mean(axis=1)
-
-
-@column("needed", "mass that holds 90 %", "Part of the mass that holds 90 % of the attention, median.", per_head=True)
-def _needed(look: Look) -> np.ndarray:
-    return look.needed
 
 
 @column("class", "class", "Classes of memories, 1 to 4: needs over 1/2 of the mass, 1/8, 1/32, or less.", per_head=True)
@@ -325,56 +312,11 @@ def _class(look: Look) -> np.ndarray:
     return 4.0 - np.sum(look.needed[:, None] > np.array(LIMITS) + 1e-12, axis=1)
 
 
-@column("first", "on the first token", "Mean attention on the first token.", per_head=True)
-def _first(look: Look) -> np.ndarray:
-    return np.asarray(look.spread.first)
-
-
-@column("own", "on itself", "Mean attention of a token on itself.", per_head=True)
-def _own(look: Look) -> np.ndarray:
-    return np.asarray(look.spread.own)
-
-
-@column(
-    "closure",
-    "Gaussian closure error",
-    "Distance to attention on a Gaussian with the same moments, relative to the distance to the mean value.",
-    per_head=True,
-)
-def _closure(look: Look) -> np.ndarray:
-    return np.asarray(look.spread.closure)
-
-
 @column("share", "size of contribution", "Root mean square of what it adds, relative to the stream.", per_head=True)
 def _share(look: Look) -> np.ndarray:
     added = np.asarray(look.step.heads.contributions, np.float64)
     stream = np.sqrt((np.asarray(look.step.before.points, np.float64) ** 2).sum(axis=1).mean())
     return np.sqrt((added**2).sum(axis=2).mean(axis=1)) / max(stream, 1e-300)
-
-
-@column("attraction", "attraction", "Trace of VO over its nuclear norm: 1 attractive, −1 repulsive.", per_head=True)
-def _attraction(look: Look) -> np.ndarray:
-    return look.small.vo_sign
-
-
-@column("vo_top", "largest eigenvalue of VO", "The largest real part of an eigenvalue of VO.", per_head=True)
-def _vo_top(look: Look) -> np.ndarray:
-    return np.real(look.small.vo).max(axis=1)
-
-
-@column("vo_bottom", "least eigenvalue of VO", "The least real part of an eigenvalue of VO.", per_head=True)
-def _vo_bottom(look: Look) -> np.ndarray:
-    return np.real(look.small.vo).min(axis=1)
-
-
-@column("alignment", "alignment of A", "Trace of A = KᵀQ over its nuclear norm.", per_head=True)
-def _alignment(look: Look) -> np.ndarray:
-    return look.small.a_sign
-
-
-@column("symmetric", "symmetric part of A", "Share of A that is symmetric: 1/2 for a random one.", per_head=True)
-def _symmetric(look: Look) -> np.ndarray:
-    return look.small.a_symmetric
 
 
 @column(
@@ -392,11 +334,34 @@ def _separation(look: Look) -> np.ndarray:
     return np.array([separation(*pair, times) for pair in zip(q, k, strict=True)])
 
 
-@column("head_lower", "Lipschitz, from below", "Local constant of the head, attained.", per_head=True, costly=True)
-def _head_lower(look: Look) -> np.ndarray:
-    return np.array([found.lower for found in look.each_head])
-
-
-@column("head_upper", "Lipschitz, certified", "Certified upper bound of it.", per_head=True, costly=True)
-def _head_upper(look: Look) -> np.ndarray:
-    return np.array([found.upper for found in look.each_head])
+# columns that are attributes of a Look: name, title, what it is, attribute
+_LIPSCHITZ = (
+    ("lower", "Lipschitz, from below", "Local constant of attention in L², attained.", "attention.lower"),
+    ("upper", "Lipschitz, certified", "Certified upper bound of the same constant.", "attention.upper"),
+    ("layer_lower", "whole layer, from below", "Local constant of the whole layer, attained.", "layer.lower"),
+    ("layer_upper", "whole layer, certified", "Certified upper bound of that.", "layer.upper"),
+)
+_HEADS = (
+    ("entropy", "entropy", "Mean entropy of the attention of a token.", "spread.entropy"),
+    ("needed", "mass that holds 90 %", "Part of the mass that holds 90 % of the attention, median.", "needed"),
+    ("first", "on the first token", "Mean attention on the first token.", "spread.first"),
+    ("own", "on itself", "Mean attention of a token on itself.", "spread.own"),
+    (
+        "closure",
+        "Gaussian closure error",
+        "Distance to attention on a Gaussian with the same moments, relative to the distance to the mean value.",
+        "spread.closure",
+    ),
+    ("attraction", "attraction", "Trace of VO over its nuclear norm: 1 attractive, −1 repulsive.", "small.vo_sign"),
+    ("vo_top", "largest eigenvalue of VO", "The largest real part of an eigenvalue of VO.", "small.vo_top"),
+    ("vo_bottom", "least eigenvalue of VO", "The least real part of an eigenvalue of VO.", "small.vo_bottom"),
+    ("alignment", "alignment of A", "Trace of A = KᵀQ over its nuclear norm.", "small.a_sign"),
+    ("symmetric", "symmetric part of A", "Share of A that is symmetric: 1/2 for a random one.", "small.a_symmetric"),
+)
+_HEADS_LIPSCHITZ = (
+    ("head_lower", "Lipschitz, from below", "Local constant of the head, attained.", "head_lower"),
+    ("head_upper", "Lipschitz, certified", "Certified upper bound of it.", "head_upper"),
+)
+for _rows, _per_head, _costly in ((_LIPSCHITZ, False, True), (_HEADS, True, False), (_HEADS_LIPSCHITZ, True, True)):
+    for _name, _title, _about, _attribute in _rows:
+        column(_name, _title, _about, per_head=_per_head, costly=_costly)(attrgetter(_attribute))

@@ -22,6 +22,7 @@ from measureformer.lens.model import Model
 from measureformer.lens.parity import deviation
 from measureformer.lens.sentences import sentences
 from measureformer.lens.sweep import Exponent, Sweep, sweep
+from measureformer.numerics.types import ArrayLike, PathLike
 from measureformer.parallel.progress import bar
 from measureformer.storage.files import write_atomically
 
@@ -39,7 +40,7 @@ Numbers = dict[str, float | None]
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was measured of a model on a text; plain numbers, None where there is none. Made by `mf.lens.diagnose`."""
+    """What `mf.lens.diagnose` measured of a model on a text: plain numbers, or None."""
 
     model: str
     architecture: str
@@ -61,18 +62,23 @@ class Diagnosis:
     """Largest difference of the hidden states to those of the reference, where it is installed."""
     no_reference: str = ""
     """Why there is no such number, in words."""
-    spectra: list[list[float]] = field(default_factory=list)
+    spectra: list[list[float]] = field(default_factory=list[list[float]])
     """For each layer the largest eigenvalues of the covariance of the cloud."""
-    laws: dict[str, float] = field(default_factory=dict)
+    laws: dict[str, float] = field(default_factory=dict[str, float])
     """Relative change of the answer when the context is repeated, and when it is reordered: 0 for maps on measures."""
-    iterated: list[float] = field(default_factory=list)
+    iterated: list[float] = field(default_factory=list[float])
     """For tied layers: mean cosine of two tokens after 0, 1, 2, … layers, beyond the depth of the model."""
-    control: dict[str, Any] = field(default_factory=dict)
+    control: dict[str, Any] = field(default_factory=dict[str, Any])
     """The same "layers" and "heads", without Lipschitz constants, of the model with shuffled weights."""
     version: str = __version__
 
     def column(self, name: str, *, control: bool = False) -> np.ndarray:
-        """A column of layers (depth,), or of heads (depth, heads), as an array; of the shuffled model as `control`."""
+        """A column of layers (depth,), or of heads (depth, heads).
+
+        Arguments:
+            name: its name in `mf.lens.columns.COLUMNS`.
+            control: take it from the model with shuffled weights.
+        """
         layers, heads = self.layers, self.heads
         if control:
             layers, heads = self.control.get("layers", []), self.control.get("heads", [])
@@ -81,7 +87,11 @@ class Diagnosis:
         return np.array([_number(layer.get(name)) for layer in layers])
 
     def exponents(self, of: Literal["exponents", "sampling_exponents"] = "exponents") -> dict[int, Exponent]:
-        """Fitted exponents in the number of tokens, by layer: of the local constant, or of errors of drawn contexts."""
+        """Fitted exponents in the number of tokens, by layer.
+
+        Arguments:
+            of: "exponents" of the local constant of attention, or "sampling_exponents" of errors of drawn contexts.
+        """
         if self.sweep is None:
             return {}
         return {int(i): Exponent(*(_number(v) for v in fit.values())) for i, fit in self.sweep[of].items()}
@@ -111,13 +121,23 @@ def _plain(value: Any) -> Any:
 
 
 def diagnose(
-    model: Model, text: Any, *, lipschitz: bool = True, sweeps: bool = True, save: Any = None, progress: bool = True
+    model: Model,
+    text: str | ArrayLike | Table,
+    *,
+    lipschitz: bool = True,
+    sweeps: bool = True,
+    save: PathLike | None = None,
+    progress: bool = True,
 ) -> Diagnosis:
     """Measure a model on a text: every column of `mf.lens.columns`, the effect of a token, growth with the context.
 
-    `lipschitz=False` leaves out the Lipschitz constants of layers and heads, which take most of the time, and
-    `sweeps=False` those at other context lengths. With a folder in `save`, finished layers are kept there, and the same
-    call goes on from them.
+    Arguments:
+        model: the model.
+        text: a string, or token numbers (n,); for a model of tables, a `Table`.
+        lipschitz: whether to compute the Lipschitz constants of layers and heads, which take most of the time.
+        sweeps: whether to compute those at other context lengths.
+        save: folder that keeps finished layers; the same call resumes from them.
+        progress: whether to show a progress bar on a terminal.
 
     >>> import jax, measureformer as mf
     >>> model = mf.lens.untrained(jax.random.key(0), dim=4, depth=1, heads=2, vocabulary=7)
@@ -232,7 +252,7 @@ class _Kept:
         self.folder = folder
 
     @staticmethod
-    def at(save: Any, model: Model, given: Any, lipschitz: bool) -> _Kept:
+    def at(save: PathLike | None, model: Model, given: Any, lipschitz: bool) -> _Kept:
         if save is None:
             return _Kept(None)
         folder = Path(save)

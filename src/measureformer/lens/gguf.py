@@ -24,7 +24,6 @@ MOST_TENSORS, MOST_ENTRIES, MOST_AXES = 1 << 20, 1 << 16, 8
 # types of metadata: the code that struct unpacks, for those of fixed size
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
-FLOAT32, FLOAT16 = 0, 1
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,6 @@ class Packed:
 
     def rows(self, index: Any = slice(None)) -> np.ndarray:
         """These rows as float32."""
-        if self.kind in (FLOAT32, FLOAT16):
-            chosen = self.data.view(np.float32 if self.kind == FLOAT32 else np.float16)[index]
-            return np.asarray(chosen, np.float32)
         chosen = np.ascontiguousarray(self.data[index])
         gguf = package()
         flat = gguf.quants.dequantize(chosen.reshape(-1, chosen.shape[-1]), gguf.GGMLQuantizationType(self.kind))
@@ -118,14 +114,14 @@ def open_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Packed]]:
         raise damaged(path, f"an alignment of {alignment!r}", "a power of two")
     start = -(-walk.at // alignment) * alignment
     packed: dict[str, Packed] = {}
-    for name, shape, kind, offset in found:
-        if name in packed:
-            raise damaged(path, f"two tensors called {name[:60]!r}", "one of each name")
-        packed[name] = _packed(path, data, start, (name, shape, kind, offset))
     end = 0
-    for name, _, _, offset in sorted(found, key=lambda entry: entry[3]):
-        if offset < end:
-            raise damaged(path, f"tensor {name[:60]!r}, which overlaps the one before", "tensors one after the other")
+    for name, shape, kind, offset in sorted(found, key=lambda entry: entry[3]):
+        if name in packed or offset < end:
+            fault = "has the name of another" if name in packed else "overlaps the one before"
+            raise damaged(
+                path, f"tensor {name[:60]!r}, which {fault}", "tensors one after the other, each with its name"
+            )
+        packed[name] = _packed(path, data, start, (name, shape, kind, offset))
         end = offset + packed[name].data.nbytes
     return metadata, packed
 
@@ -144,7 +140,11 @@ def _entry(walk: _Walk) -> Entry:
 
 def _packed(path: Path, data: np.ndarray, start: int, entry: Entry) -> Packed:
     name, shape, kind, offset = entry
-    block, bytes_per_block = _block(path, name, kind)
+    gguf = package()
+    try:
+        block, bytes_per_block = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
+    except (ValueError, KeyError):
+        raise damaged(path, f"tensor {name[:60]!r} of type {kind}", "a type that the package gguf knows") from None
     if shape[-1] % block:
         raise damaged(path, f"tensor {name[:60]!r} with rows of {shape[-1]}", f"a multiple of {block}")
     per_row = shape[-1] // block * bytes_per_block
@@ -153,14 +153,3 @@ def _packed(path: Path, data: np.ndarray, start: int, entry: Entry) -> Packed:
         raise damaged(path, f"tensor {name[:60]!r} of {size} bytes at {offset}", "tensors that lie inside the file")
     rows = data[start + offset : start + offset + size].reshape(*shape[:-1], per_row)
     return Packed(rows, kind, shape)
-
-
-def _block(path: Path, name: str, kind: int) -> tuple[int, int]:
-    """How many numbers are packed together, and in how many bytes."""
-    if kind in (FLOAT32, FLOAT16):
-        return 1, 4 if kind == FLOAT32 else 2
-    gguf = package()
-    try:
-        return gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
-    except (ValueError, KeyError):
-        raise damaged(path, f"tensor {name[:60]!r} of type {kind}", "a type that the package gguf knows") from None

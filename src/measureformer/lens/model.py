@@ -12,13 +12,15 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import ArchitectureError, OptionError, TextError
 from measureformer.lens.architectures import Anatomy, Block, Family, Table, family_of, gpt2
-from measureformer.lens.checkpoint import Checkpoint, open_checkpoint
+from measureformer.lens.checkpoint import Checkpoint, Source, open_checkpoint
 from measureformer.lens.text import find_tokenizer, token_numbers
 from measureformer.lens.trace import Step, Trace
 from measureformer.maps import AbstractInContextMap
 from measureformer.maps.base import push_through
-from measureformer.measures import Discrete, SpaceTime
+from measureformer.measures import SpaceTime
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import cast, common_dtype
+from measureformer.numerics.types import ArrayLike, Key
 from measureformer.text.tokens import Tokenizer
 
 Kept = TypeVar("Kept")
@@ -27,12 +29,14 @@ BOX = Path(__file__).parent / "box"
 """The model that comes with the package."""
 
 
-def load(path: Any = None, *, config: Mapping[str, Any] | None = None, keep: bool = True) -> Model:
-    """Open a pretrained transformer: a folder in Hugging Face layout, a .safetensors or .gguf file, or a dictionary.
+def load(path: Source | None = None, *, config: Mapping[str, object] | None = None, keep: bool = True) -> Model:
+    """Open a pretrained transformer from disk. Weights are read layer by layer as they are used; no network, no pickle.
 
-    A dictionary of arrays needs its `config`. Without a path, the small text model that comes with the package. Weights
-    are read layer by layer as they are used; `keep=False` forgets each layer again, for models larger than the memory.
-    Nothing is downloaded and no pickle is opened.
+    Arguments:
+        path: a folder in Hugging Face layout, a .safetensors or .gguf file, or a dictionary of arrays; defaults to the
+            bundled model.
+        config: what config.json says; needed for a dictionary, and replaces the file otherwise.
+        keep: False forgets each layer after use, for models larger than the memory.
 
     >>> import jax, measureformer as mf
     >>> weights, config = mf.lens.architectures.gpt2.random_weights(jax.random.key(0), dim=4, depth=1, heads=2)
@@ -48,8 +52,15 @@ def load(path: Any = None, *, config: Mapping[str, Any] | None = None, keep: boo
     return Model(checkpoint, architecture, keep=keep)
 
 
-def untrained(key: Any, *, dim: int, depth: int, heads: int, vocabulary: int = 64) -> Model:
-    """A GPT-2 with random weights and no tokenizer: for trying things out, and as a control.
+def untrained(key: Key, *, dim: int, depth: int, heads: int, vocabulary: int = 64) -> Model:
+    """A GPT-2 with random weights and no tokenizer, for tests and as a control.
+
+    Arguments:
+        key: JAX random key of the weights.
+        dim: dimension of the tokens.
+        depth: number of layers.
+        heads: attention heads of each layer; they divide `dim`.
+        vocabulary: number of tokens.
 
     >>> import jax, measureformer as mf
     >>> mf.lens.untrained(jax.random.key(0), dim=8, depth=2, heads=2).embed([3, 1, 4]).points.shape
@@ -60,9 +71,12 @@ def untrained(key: Any, *, dim: int, depth: int, heads: int, vocabulary: int = 6
 
 
 class Model:
-    """A pretrained transformer: tokens become a measure, layers are in-context maps, texts leave traces of measures.
+    """A pretrained transformer, made by `mf.lens.load`: a text becomes a measure, and layers are in-context maps.
 
-    Made by `mf.lens.load`.
+    Arguments:
+        checkpoint: its weights and configuration.
+        architecture: the family that reads them.
+        keep: whether layers stay in memory after use.
     """
 
     def __init__(self, checkpoint: Checkpoint, architecture: Family, *, keep: bool = True) -> None:
@@ -82,6 +96,7 @@ class Model:
 
     @property
     def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer beside the weights, or in the GGUF file; None if there is none."""
         if not self._looked:
             self._tokenizer, self._looked = find_tokenizer(self.checkpoint), True
         return self._tokenizer
@@ -92,20 +107,29 @@ class Model:
             f"<{self.architecture.name} from {self.checkpoint.source}: {a.depth} layers, dim {a.dim}, {a.heads} heads>"
         )
 
-    def tokens(self, text: Any) -> np.ndarray:
-        """The token numbers of a text."""
+    def tokens(self, text: str | ArrayLike) -> np.ndarray:
+        """The token numbers (n,) of a text that fits into the context.
+
+        Arguments:
+            text: a string, or token numbers, which are checked and returned.
+        """
         if self.anatomy.reads != "text":
             raise TextError(got="a text", need="a table", do="Pass mf.lens.Table(X, y, queries).")
         return token_numbers(text, self.tokenizer, self.anatomy.vocabulary, self.anatomy.limit)
 
     def tokenized(self, text: str) -> np.ndarray:
-        """The token numbers of a text of any length, to be cut to the length of the context."""
+        """The token numbers of a text of any length, to be cut to the length of the context.
+
+        Arguments:
+            text: a string.
+        """
         return token_numbers(text, self.tokenizer, self.anatomy.vocabulary, None)
 
-    def embed(self, text: Any) -> Any:
+    def embed(self, text: str | ArrayLike | Table) -> AbstractAtomic:
         """The measure that enters the first layer: a `SpaceTime` with times 0, 1, … for causal models, else `Discrete`.
 
-        A text is a string, or a list of token numbers; for a learner of tables, a `Table`.
+        Arguments:
+            text: a string, or token numbers (n,); for a model of tables, a `Table`.
         """
         if self.anatomy.reads == "table":
             if not isinstance(text, Table):
@@ -115,26 +139,40 @@ class Model:
                     do="Pass mf.lens.Table(X, y, queries).",
                 )
             return push_through([self._end("entry")], self.anatomy.tokens(text))
+        if isinstance(text, Table):
+            raise TextError(got="a table", need="a text", do="Pass a string, or token numbers.")
         measure = push_through([self._end("entry")], self.anatomy.tokens(self.tokens(text)))
-        return measure if self.anatomy.causal else measure.space()
+        return measure.space() if isinstance(measure, SpaceTime) and not self.anatomy.causal else measure
 
-    def steps(self, text: Any) -> Iterator[Step]:
-        """The layers one after the other, each with the measures before, between and after its halves.
+    def steps(self, text: str | ArrayLike | Table) -> Iterator[Step]:
+        """Iterate over the layers, each with the measures before, between and after its halves.
 
-        Nothing is kept from layer to layer: for texts whose trace would not fit into the memory.
+        Keeps nothing from layer to layer, for texts whose trace would not fit into memory.
+
+        Arguments:
+            text: as in `embed`.
         """
-        measure: Discrete | SpaceTime = self.embed(text)
+        measure = self.embed(text)
         for i in range(self.anatomy.depth):
             step = Step.of(i, self.layers.block(i), measure)
             yield step
             measure = step.after
 
-    def trace(self, text: Any) -> Trace:
-        """All measures from the embedding to the exit; heads are computed when they are asked for."""
+    def trace(self, text: str | ArrayLike | Table) -> Trace:
+        """All measures from the embedding to the exit; heads are computed on demand.
+
+        Arguments:
+            text: as in `embed`.
+        """
         return Trace(self, text if isinstance(text, Table) else self.tokens(text), tuple(self.steps(text)))
 
-    def logits(self, text: Any, *, last: bool = False) -> Float[Array, "n v"]:
-        """What the model predicts at each token, as logits over its vocabulary; `last` for the last token alone."""
+    def logits(self, text: str | ArrayLike | Table, *, last: bool = False) -> Float[Array, "n v"]:
+        """Logits over the vocabulary for the token after each token.
+
+        Arguments:
+            text: as in `embed`.
+            last: only the row of the last token.
+        """
         if self.anatomy.head is None:
             raise ArchitectureError(
                 got=f"a {self.architecture.name} checkpoint without a head",
@@ -153,7 +191,11 @@ class Model:
         return self._ends[name]
 
     def shuffled(self, seed: int = 0) -> Model:
-        """A control: the same model with the entries of every weight matrix in random order. Norms and biases stay."""
+        """A control: the same model with the entries of every weight matrix in random order. Norms and biases stay.
+
+        Arguments:
+            seed: seed of the orders.
+        """
         return Model(_Shuffled(self.checkpoint, seed), self.architecture, keep=self._keep)
 
 
@@ -191,7 +233,7 @@ class Layers(Sequence[AbstractInContextMap]):
     def __getitem__(self, index: int) -> AbstractInContextMap: ...
     @overload
     def __getitem__(self, index: slice) -> Sequence[AbstractInContextMap]: ...
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | slice) -> AbstractInContextMap | Sequence[AbstractInContextMap]:
         if isinstance(index, slice):
             return [self.map(i) for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -46,7 +46,7 @@ def deviation(model: Model, tokens: np.ndarray) -> float | str:
 
 
 @contextmanager
-def _silent(logging: Any) -> Iterator[None]:
+def _silent(logging: Any) -> Generator[None]:
     """Without the bars and notices of `transformers`: the lens has its own bar, and says what it found."""
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -15,6 +15,7 @@ import numpy as np
 from measureformer.maps import Causal
 from measureformer.numerics.arrays import at_once, cast, common_dtype
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.types import ArrayLike
 from measureformer.regularity.local import stretch
 
 if TYPE_CHECKING:
@@ -43,8 +44,13 @@ class Exponent:
     factor: float
 
 
-def fit_exponent(n: Any, values: Any) -> Exponent:
-    """Least squares of log values against log n; the interval is Student's, from the residuals."""
+def fit_exponent(n: ArrayLike, values: ArrayLike) -> Exponent:
+    """Least squares of log values against log n; the interval is Student's, from the residuals.
+
+    Arguments:
+        n: positive numbers (m,).
+        values: positive values at them, (m,).
+    """
     from scipy.special import stdtrit
 
     x, y = np.log(np.asarray(n, float)), np.log(np.asarray(values, float))

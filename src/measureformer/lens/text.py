@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,13 @@ from measureformer.lens.checkpoint import Checkpoint
 from measureformer.text.tokens import Tokenizer
 
 LARGEST_TEXT = 64 << 20
+"""In characters."""
 
 
 def find_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
     """The tokenizer of a checkpoint; None if it has none, and then texts are given as token numbers."""
     if "tokenizer.ggml.tokens" in checkpoint.config:
-        return Tokenizer(_from_gguf(checkpoint.config).to_str())
+        return _from_gguf(checkpoint.config)
     path = None if checkpoint.folder is None else checkpoint.folder / "tokenizer.json"
     if path is None or not path.is_file():
         return None
@@ -31,11 +31,7 @@ def find_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
         ) from None
 
 
-def _package() -> Any:
-    return need("tokenizers", "lens", instead="pass token numbers instead of text")
-
-
-def _from_gguf(config: dict[str, Any]) -> Any:
+def _from_gguf(config: dict[str, Any]) -> Tokenizer:
     """Byte-pair encoding as the metadata of a GGUF file describe it."""
     kind, pre = config.get("tokenizer.ggml.model"), config.get("tokenizer.ggml.pre", "default")
     tokens, merges = config["tokenizer.ggml.tokens"], config.get("tokenizer.ggml.merges")
@@ -45,7 +41,7 @@ def _from_gguf(config: dict[str, Any]) -> Any:
             need='"gpt2", byte-pair encoding with merges',
             do="Put the model's tokenizer.json beside the file and name the folder, or pass token numbers.",
         )
-    package = _package()
+    package = need("tokenizers", "lens", instead="pass token numbers instead of text")
     pairs = [tuple(merge.split(" ", 1)) for merge in merges]
     tokenizer = package.Tokenizer(package.models.BPE({token: i for i, token in enumerate(tokens)}, pairs))
     bytes_ = package.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -54,29 +50,15 @@ def _from_gguf(config: dict[str, Any]) -> Any:
     tokenizer.decoder = package.decoders.ByteLevel()
     control = [tokens[i] for i, kind in enumerate(config.get("tokenizer.ggml.token_type", [])) if kind == 3]
     tokenizer.add_special_tokens(control)
-    return tokenizer
-
-
-def read_text(path: Path) -> str:
-    """The text of a file; binary and empty ones are refused."""
-    if not path.is_file():
-        raise TextError(got=f"no file {path.name}", need="a text file", do="Check the path after --text.")
-    if path.stat().st_size > LARGEST_TEXT:
-        raise TextError(got=f"{path.stat().st_size} bytes of text", need=f"at most {LARGEST_TEXT}", do="Cut it.")
-    raw = path.read_bytes()
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise TextError(
-            got=f"{path.name}, which is not UTF-8 at byte {error.start}", need="text", do="Convert it to UTF-8 first."
-        ) from None
-    return checked_text(text)
+    return Tokenizer(tokenizer.to_str())
 
 
 def checked_text(text: str) -> str:
-    """Refuse what is no text."""
+    """Refuse an empty, a huge or a binary text."""
     if not text.strip():
         raise TextError(got="an empty text", need="at least one word", do="Give some text.")
+    if len(text) > LARGEST_TEXT:
+        raise TextError(got=f"{len(text)} characters of text", need=f"at most {LARGEST_TEXT}", do="Cut it.")
     if "\x00" in text:
         raise TextError(
             got=f"a text with a zero byte at character {text.index(chr(0))}",

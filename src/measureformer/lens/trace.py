@@ -12,10 +12,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.attention import attend
-from measureformer.lens.architectures import Block
+from measureformer.lens.architectures import Block, Table
 from measureformer.maps.affine import RotaryAttention
 from measureformer.maps.heads import mask_times
-from measureformer.measures.spacetime import Prefixes
+from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.spacetime import Prefixes, SpaceTime
 from measureformer.numerics.arrays import at_once, cast, common_dtype, on_device
 
 if TYPE_CHECKING:
@@ -49,18 +50,18 @@ class Step:
 
     index: int
     block: Block
-    before: Any
-    middle: Any
-    after: Any
+    before: AbstractAtomic
+    middle: AbstractAtomic
+    after: AbstractAtomic
 
     @staticmethod
-    def of(index: int, block: Block, before: Any) -> Step:
+    def of(index: int, block: Block, before: AbstractAtomic) -> Step:
         first, second = block.halves
         middle = first.push(before)
         return Step(index, block, before, middle, second.push(middle))
 
     @property
-    def seen(self) -> Any:
+    def seen(self) -> AbstractAtomic:
         """The measure that the heads look at: the stream, normalised where the model does so."""
         return self.block.attention.before.push(self.before)
 
@@ -69,7 +70,7 @@ class Step:
         """Queries, keys, values, normalisers and contributions of every head."""
         seen = self.seen
         layer, padded = cast((self.block.heads, seen.padded()), common_dtype(self.block.heads, seen))
-        out = at_once(_head_trace, layer, Prefixes(padded) if self.block.causal else padded)
+        out = at_once(_head_trace, layer, Prefixes(padded) if isinstance(padded, SpaceTime) else padded)
         n = seen.n
         parts = out.q, out.k, out.v, out.log_normalizers, out.contributions
         q, k, v, log_normalizers, contributions = (on_device(np.asarray(part)[:, :n]) for part in parts)
@@ -103,7 +104,7 @@ class Trace:
     """All layers of a model on one text: `measures` are the hidden states, `trace[i].heads` the heads of layer i."""
 
     model: Model
-    tokens: Any
+    tokens: np.ndarray | Table
     steps: tuple[Step, ...]
 
     def __len__(self) -> int:
@@ -113,23 +114,23 @@ class Trace:
         return self.steps[i]
 
     @property
-    def measures(self) -> list[Any]:
+    def measures(self) -> list[AbstractAtomic]:
         """The measure that enters the first layer, and the one after each layer."""
         return [self.steps[0].before, *(step.after for step in self.steps)]
 
     @property
-    def halves(self) -> list[Any]:
+    def halves(self) -> list[AbstractAtomic]:
         """The same with the measures between attention and perceptron: two per layer."""
         return [self.steps[0].before, *(half for step in self.steps for half in (step.middle, step.after))]
 
     @property
     def words(self) -> list[str]:
         """The tokens as they are written in the vocabulary; nothing for a table."""
-        if self.model.anatomy.reads != "text":
+        if isinstance(self.tokens, Table):
             return []
         tokenizer = self.model.tokenizer
         return [str(token) for token in self.tokens] if tokenizer is None else tokenizer.words(self.tokens)
 
-    def exit(self) -> Any:
+    def exit(self) -> AbstractAtomic:
         """The last measure after the model's last normalisation: what its head reads."""
         return self.model.anatomy.exit().push(self.steps[-1].after)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import cast as cast_type
 
 import equinox as eqx
 import jax
@@ -14,15 +15,28 @@ from measureformer.attention import attend
 from measureformer.errors import DimensionMismatchError, ShapeError
 from measureformer.maps.base import no_closed_form
 from measureformer.maps.heads import AbstractHeads, mask_times
-from measureformer.measures import Gaussian
+from measureformer.measures import AbstractMeasure, Gaussian, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, namespace, owned, shaped
+from measureformer.numerics.types import ArrayLike
+
+Biases = Sequence[ArrayLike | None]
+"""Of queries, keys, values and output."""
 
 
 class AbstractAffineHeads(AbstractHeads):
-    """Heads with biases: queries Qx + q_bias, keys Ky + k_bias, values Vy + v_bias, and `bias` added to the output."""
+    """Heads with biases: queries Qx + q_bias, keys Ky + k_bias, values Vy + v_bias, and `bias` added to the output.
+
+    Arguments:
+        Q: queries, (h, k, d).
+        K: keys, (h, k, d).
+        V: values, (h, e, d).
+        W: outputs, (h, d_out, e).
+        scale: factor of the logits: 1 in the theory, 1/√k in trained models.
+        biases: those of queries (h, k), keys (h, k), values (h, e) and output (d_out,), each None for 0.
+    """
 
     q_bias: Float[Array, "h k"]
     k_bias: Float[Array, "g k"]
@@ -30,7 +44,14 @@ class AbstractAffineHeads(AbstractHeads):
     bias: Float[Array, " o"]
 
     def __init__(
-        self, Q: Any, K: Any, V: Any, W: Any, *, biases: Any = (None, None, None, None), scale: Any = 1.0
+        self,
+        Q: ArrayLike,
+        K: ArrayLike,
+        V: ArrayLike,
+        W: ArrayLike,
+        *,
+        biases: Biases = (None, None, None, None),
+        scale: ArrayLike = 1.0,
     ) -> None:
         super().__init__(Q, K, V, W, scale=scale)
         if not isinstance(biases, (tuple, list)) or len(biases) != 4:
@@ -64,26 +85,32 @@ def _projected(matrix: Float[Array, "h k d"], bias: Float[Array, "h k"], x: Floa
     return rows.reshape(-1, h, k).transpose(1, 0, 2)
 
 
-def _bias(value: Any, shape: tuple[int, ...], name: str) -> Array:
-    # without a bias of its own, it must not decide the precision of the weights
-    value = (
-        np.zeros(shape, np.float32)
-        if value is None
-        else shaped(floats(value, name), name, " ".join("ij"[: len(shape)]))
-    )
-    if value.shape != shape:
+def _bias(value: ArrayLike | None, shape: tuple[int, ...], name: str) -> Array:
+    if value is None:
+        # it must not decide the precision of the weights
+        return owned(np.zeros(shape, np.float32))
+    given = shaped(floats(value, name), name, " ".join("ij"[: len(shape)]))
+    if given.shape != shape:
         raise DimensionMismatchError(
-            got=f"{name} of shape {value.shape}", need=f"{shape}", do="Give one entry per row of the matrices."
+            got=f"{name} of shape {given.shape}", need=f"{shape}", do="Give one entry per row of the matrices."
         )
-    finite(value, name)
-    return owned(value)
+    finite(given, name)
+    return owned(given)
 
 
 class AffineAttention(AbstractAffineHeads):
     """Softmax attention with biases: logits scale·⟨Qx + b_q, Ky + b_k⟩, values Vy + b_v, output Σ_h W_h(…) + b.
 
-    `biases = (b_q, b_k, b_v, b)`, None for zero. The bias of the keys shifts all logits of a query alike and has no
-    effect; it is kept so that the keys are those of the trained model.
+    The bias of the keys shifts all logits of a query alike and has no effect; it is kept so that the keys are those of
+    the trained model.
+
+    Arguments:
+        Q: queries, (h, k, d).
+        K: keys, (h, k, d).
+        V: values, (h, e, d).
+        W: outputs, (h, d_out, e).
+        scale: factor of the logits: 1 in the theory, 1/√k in trained models.
+        biases: those of queries (h, k), keys (h, k), values (h, e) and output (d_out,), each None for 0.
 
     Statement   on N(m, Σ): x ↦ Σ_h W_h (V_h (m + Σ (A_h x + scale·K_hᵀ b_q)) + b_v) + b
     Ref         vaswani2017; castin2025.
@@ -97,11 +124,18 @@ class AffineAttention(AbstractAffineHeads):
     """
 
     def __init__(
-        self, Q: Any, K: Any, V: Any, W: Any, *, biases: Any = (None, None, None, None), scale: Any = 1.0
+        self,
+        Q: ArrayLike,
+        K: ArrayLike,
+        V: ArrayLike,
+        W: ArrayLike,
+        *,
+        biases: Biases = (None, None, None, None),
+        scale: ArrayLike = 1.0,
     ) -> None:
         super().__init__(Q, K, V, W, biases=biases, scale=scale)
 
-    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Any) -> Array:
+    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
         q, k, v = self.project(mu, x)
         return attend(q, k, v, mu.log_weights, times=mask_times(mu, t)).values
 
@@ -111,10 +145,10 @@ class AffineAttention(AbstractAffineHeads):
 
         return jax.vmap(one)(self.A, self.K, self.q_bias, self.V, self.v_bias)
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         if isinstance(mu, AbstractGaussianLike):
             return self.merged(self.on_gaussian(mu, x))
-        return self.merged(self.on_atoms(mu, x, t if isinstance(mu, Prefixes) else None))
+        return self.merged(self.on_atoms(cast_type(AbstractAtomic, mu), x, t if isinstance(mu, Prefixes) else None))
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return isinstance(mu, Gaussian)
@@ -123,10 +157,18 @@ class AffineAttention(AbstractAffineHeads):
 class RotaryAttention(AbstractAffineHeads):
     """Softmax attention whose queries and keys turn with time: logits scale·⟨R(t)(Qx + b_q), R(s)(Ky + b_k)⟩.
 
-    R(t) turns the plane of the coordinates i and i + k/2 of a head by the angle t·ω_i. The logit of a query at time t
+    R(t) rotates the plane of the coordinates i and i + k/2 of a head by the angle t·ω_i. The logit of a query at time t
     and a token at time s depends on t − s alone, so that a shift of all times changes nothing. Times are positions:
-    0, 1, 2, … for a text. Neighbouring heads may share keys and values: K and V then have fewer heads than Q and W,
-    which saves products; `full` has copies of them instead.
+    0, 1, 2, … for a text. Neighbouring heads may share keys and values.
+
+    Arguments:
+        Q: queries, (h, k, d).
+        K: keys, (g, k, d), where g divides h: each is shared by h/g neighbouring heads.
+        V: values, (g, e, d).
+        W: outputs, (h, d_out, e).
+        frequencies: the angles ω per unit of time, (k/2,).
+        biases: those of queries (h, k), keys (g, k), values (g, e) and output (d_out,), each None for 0.
+        scale: factor of the logits: 1 in the theory, 1/√k in trained models.
 
     Statement   ⟨R(t)q, R(s)k⟩ = ⟨R(t−s)q, k⟩
     Ref         su2021, Section 3.2.
@@ -143,14 +185,14 @@ class RotaryAttention(AbstractAffineHeads):
 
     def __init__(
         self,
-        Q: Any,
-        K: Any,
-        V: Any,
-        W: Any,
+        Q: ArrayLike,
+        K: ArrayLike,
+        V: ArrayLike,
+        W: ArrayLike,
         *,
-        frequencies: Any,
-        biases: Any = (None, None, None, None),
-        scale: Any = 1.0,
+        frequencies: ArrayLike,
+        biases: Biases = (None, None, None, None),
+        scale: ArrayLike = 1.0,
     ) -> None:
         super().__init__(Q, K, V, W, biases=biases, scale=scale)
         turns = shaped(floats(frequencies, "frequencies"), "frequencies", "f")
@@ -168,7 +210,12 @@ class RotaryAttention(AbstractAffineHeads):
         return True
 
     def turned(self, rows: Float[Array, "*h m k"], t: Float[Array, " #m"]) -> Float[Array, "*h m k"]:
-        """R(t_i) applied to row i; one time stands for those of all rows."""
+        """R(t_i) applied to row i.
+
+        Arguments:
+            rows: queries or keys of the heads, (h, m, k).
+            t: their times, (m,), or one time (1,) for all.
+        """
         angles = t[:, None] * self.frequencies.astype(t.dtype)
         cos, sin = jnp.cos(angles).astype(rows.dtype), jnp.sin(angles).astype(rows.dtype)
         # computed once: inside the loop over all heads and coordinates they would take longer than all the rest
@@ -182,11 +229,14 @@ class RotaryAttention(AbstractAffineHeads):
 
     @property
     def full(self) -> RotaryAttention:
-        """The same map, with keys and values for each head: what looks at single heads needs them."""
+        """The same map with keys and values of its own for each head."""
         copies = self.Q.shape[0] // self.K.shape[0]
         if copies == 1:
             return self
-        shared = lambda G: (G.K, G.V, G.k_bias, G.v_bias)  # noqa: E731
+
+        def shared(G: RotaryAttention) -> tuple[Array, ...]:
+            return G.K, G.V, G.k_bias, G.v_bias
+
         return eqx.tree_at(shared, self, tuple(namespace(a).repeat(a, copies, axis=0) for a in shared(self)))
 
     @property
@@ -194,17 +244,24 @@ class RotaryAttention(AbstractAffineHeads):
         """scale · KᵀQ of each head: logits without the turning."""
         return super().A if self.K.shape == self.Q.shape else self.full.A
 
-    def project_at(self, mu: Any, x: Array, t: Array) -> tuple[Array, Array, Array]:
-        """Turned queries and keys, and values, of all heads."""
+    def project_at(self, mu: SpaceTime | Prefixes, x: Array, t: Array) -> tuple[Array, Array, Array]:
+        """Rotated queries (h, m, k) and keys (h, n, k), and values (h, n, e).
+
+        Arguments:
+            mu: the context.
+            x: queries, (m, d).
+            t: their times, (m,).
+        """
         q, k, v = self.project(mu, x)
         copies = q.shape[0] // k.shape[0]
         return self.turned(q, t), jnp.repeat(self.turned(k, mu.times), copies, axis=0), jnp.repeat(v, copies, axis=0)
 
-    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Any) -> Array:
-        q, k, v = self.project_at(mu, x, t)
+    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
+        # `check_meets` has refused measures without times
+        q, k, v = self.project_at(cast_type(SpaceTime, mu), x, cast_type(Array, t))
         return attend(q, k, v, mu.log_weights, times=mask_times(mu, t)).values
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         if isinstance(mu, AbstractGaussianLike):
             raise no_closed_form(self, mu)
-        return self.merged(self.on_atoms(mu, x, t))
+        return self.merged(self.on_atoms(cast_type(AbstractAtomic, mu), x, t))

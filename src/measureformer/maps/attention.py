@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 from jaxtyping import Array
 
@@ -17,6 +15,13 @@ from measureformer.measures.gaussian import AbstractGaussianLike
 class Attention(AbstractHeads):
     """Softmax attention Σ_h W_h ∫ e^{⟨Q_h x, K_h y⟩} V_h y dmu(y) / ∫ e^{⟨Q_h x, K_h y⟩} dmu(y), without residual.
 
+    Arguments:
+        Q: queries, (h, k, d).
+        K: keys, (h, k, d).
+        V: values, (h, e, d).
+        W: outputs, (h, d_out, e).
+        scale: factor of the logits: 1 in the theory, 1/√k in trained models.
+
     Statement   on N(m, Σ): x ↦ Σ_h W_h V_h (m + Σ A_h x) with A_h = K_hᵀ Q_h (not QᵀK); a mixture tilts component-wise
     Ref         vaswani2017; furuya2025, equation (20); castin2025.
 
@@ -29,7 +34,7 @@ class Attention(AbstractHeads):
     [7.0]
     """
 
-    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Any) -> Array:
+    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
         q, k, v = self.project(mu, x)
         return attend(q, k, v, mu.log_weights, times=mask_times(mu, t)).values
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from typing import cast as cast_type
 
 import equinox as eqx
 import jax
@@ -22,10 +23,9 @@ from measureformer.errors import (
     DtypeError,
     NoClosedFormError,
     NotFiniteError,
-    NothingVisibleError,
-    ShapeError,
     TimeError,
 )
+from measureformer.maps.queries import queries_of, refuse_blind
 from measureformer.measures import AbstractMeasure, Discrete, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
@@ -35,8 +35,6 @@ from measureformer.numerics.arrays import (
     common_dtype,
     finite,
     first_index,
-    floats,
-    host,
     is_spread,
     is_traced,
     namespace,
@@ -44,18 +42,22 @@ from measureformer.numerics.arrays import (
     on_device,
 )
 from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics.types import ArrayLike
 from measureformer.parallel.mesh import TOKENS, gathered, mesh_of, over
 from measureformer.parallel.workers import collective
 
 if TYPE_CHECKING:
     from measureformer.maps.compose import Compose, Scaled, Sum
 
+Pushed = TypeVar("Pushed", bound=AbstractMeasure)
+GaussianLike = TypeVar("GaussianLike", bound=AbstractGaussianLike)
+
 
 class AbstractInContextMap(eqx.Module):
-    """G: (mu, x) ↦ G(mu, x), the one concept of the library.
+    """A layer as a function of a measure and a point, G: (mu, x) ↦ G(mu, x).
 
-    Every map here is 0-homogeneous in the measure, G(c·mu, x) = G(mu, x), sees atoms only through their mass (an atom
-    split in two changes nothing), and does not depend on the order of the atoms. Maps are PyTrees.
+    Every map of the library satisfies G(c·mu, x) = G(mu, x), and gives the same values when an atom is split in two or
+    the atoms are reordered. Maps are PyTrees.
 
     >>> import measureformer as mf
     >>> G = mf.Attention.head([[1.0]], [[1.0]], [[2.0]])
@@ -65,8 +67,14 @@ class AbstractInContextMap(eqx.Module):
     """
 
     @abc.abstractmethod
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
-        """The formula: G(mu, x) for queries x (m, d) at times t (m,) or None. Pure JAX, called under `jit`."""
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
+        """The formula, in pure JAX: it is called under `jit`.
+
+        Arguments:
+            mu: the context; padded if it has atoms, with atoms of zero mass at the end.
+            x: queries, (m, d).
+            t: times of the queries, (m,), or None off space–time.
+        """
 
     @property
     def in_dim(self) -> int | None:
@@ -74,7 +82,11 @@ class AbstractInContextMap(eqx.Module):
         return None
 
     def out_dim(self, dim: int) -> int:
-        """Dimension of its values for tokens of dimension `dim`."""
+        """Dimension of the values.
+
+        Arguments:
+            dim: dimension of the tokens.
+        """
         return dim
 
     @property
@@ -89,50 +101,79 @@ class AbstractInContextMap(eqx.Module):
 
     @property
     def eager(self) -> bool:
-        """Whether a part of it is Python that cannot be compiled: then it is computed part by part, by `eagerly`."""
+        """Whether a part of it is Python that cannot be compiled; it is then computed by `eagerly`."""
         return False
 
-    def eagerly(self, mu: Any, x: Any, t: Any) -> Any:
-        """G(mu, x) on concrete arrays, with nothing compiled around it; x = None stands for the atoms of mu."""
+    def eagerly(self, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array | np.ndarray:
+        """G(mu, x) on concrete arrays, outside of `jit`; only for maps that are `eager`.
+
+        Arguments:
+            mu: the context.
+            x: queries, (m, d); None for the atoms of mu.
+            t: times of the queries, (m,), or None off space–time.
+        """
         raise NotImplementedError(f"{type(self).__name__} is eager and must say how it is computed")
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
-        """Whether x ↦ G(mu, x) is affine, so that it pushes Gaussians to Gaussians."""
+        """Whether x ↦ G(mu, x) is affine, so that it pushes Gaussians to Gaussians.
+
+        Arguments:
+            mu: the Gaussian or mixture that is the context.
+        """
         return False
 
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
-        """Refuse concrete values outside the map's domain."""
+    def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
+        """Refuse concrete values outside the map's domain.
 
-    def at_atoms(self, mu: Any) -> Any:
-        """Values at the atoms of mu themselves; a composition computes every layer only once."""
+        Arguments:
+            mu: the context.
+            x: queries, (m, d).
+            t: times of the queries, (m,), or None off space–time.
+        """
+
+    def at_atoms(self, mu: AbstractAtomic) -> Array:
+        """Values at the atoms of the context; a composition computes each layer once.
+
+        Arguments:
+            mu: the context, a measure with atoms.
+        """
         return self.evaluate(mu, mu.points, getattr(mu, "times", None))
 
     @collective()
-    def __call__(self, mu: AbstractMeasure, x: Any, t: Any = None) -> Float[Array, "*m e"]:
-        """G(mu, x) for one query (d,) or several (m, d); on a `SpaceTime`, at the time or times t."""
-        x, t, single = queries_of(mu, x, t)
-        self.check_meets(mu, t)
-        if is_traced(self, mu, x, t):
+    def __call__(self, mu: AbstractMeasure, x: ArrayLike, t: ArrayLike | None = None) -> Float[Array, "*m e"]:
+        """G(mu, x), the values at the queries.
+
+        Arguments:
+            mu: the context, any measure.
+            x: one query (d,) or several (m, d), on the support or off it.
+            t: time of the queries, or one for each (m,); required on a `SpaceTime`.
+        """
+        rows, times, single = queries_of(mu, x, t)
+        self.check_meets(mu, times)
+        if is_traced(self, mu, rows, times):
             # compiled here too: under a bare `grad` or `vmap` the formula would otherwise run operation by operation
-            y = _compiled(*cast((self, mu, x, t), self._dtype(mu, x)))
+            y = _compiled(*cast((self, mu, rows, times), self._dtype(mu, rows)))
             return y[0] if single else y
-        finite(x, "x")
+        finite(rows, "x")
         if self.masks:
-            refuse_blind(mu, t)
-        self.examine(mu, x, t)
-        y = self._at_edge(mu, x, t)
+            refuse_blind(mu, times)
+        self.examine(mu, rows, times)
+        y = self._at_edge(mu, rows, times)
         return on_device(y[0] if single else y)
 
     @collective()
-    def push(self, mu: AbstractMeasure) -> Any:
-        """The push-forward G(mu, ·)♯mu: atoms move, masses (and times) stay.
+    def push(self, mu: Pushed) -> Pushed:
+        """The push-forward G(mu, ·)♯mu: atoms move, masses and times stay.
 
         Gaussians and mixtures are pushed exactly where the map is affine on them, and refused otherwise.
+
+        Arguments:
+            mu: the measure to push, which is also the context.
         """
         self.check_meets(mu, getattr(mu, "times", None))
         if isinstance(mu, AbstractGaussianLike):
             return self.push_gaussian(mu)
-        assert isinstance(mu, AbstractAtomic)  # _check has refused everything else
+        assert isinstance(mu, AbstractAtomic)  # there are no other measures
         if is_traced(self, mu):
             layer, moved = cast((self, mu), self._dtype(mu))
             return moved.with_points(_compiled(layer, moved, None, None))
@@ -141,39 +182,44 @@ class AbstractInContextMap(eqx.Module):
         self.examine(mu, mu.points, getattr(mu, "times", None))
         return cast(mu, self._dtype(mu)).with_points(on_device(self._at_edge(mu, None, None)))
 
-    def push_gaussian(self, mu: AbstractGaussianLike) -> AbstractGaussianLike:
-        """The image of a Gaussian or a mixture under the affine map x ↦ G(mu, x)."""
+    def push_gaussian(self, mu: GaussianLike) -> GaussianLike:
+        """The image of a Gaussian or a mixture under the affine map x ↦ G(mu, x).
+
+        Arguments:
+            mu: the Gaussian or mixture, which is also the context.
+        """
         if not self.affine_on(mu):
             raise no_closed_form(self, mu, "push-forward")
         parts = cast((self, mu), self._dtype(mu))
         matrix, shift = affine_parts(*parts)
         return parts[1].push_affine(matrix, shift)
 
-    def tokens(self, X: Any) -> Float[Array, "n e"]:
-        """Classical form: the layer on the rows of an (n, d) array, in order. Equal to the push of the uniform measure.
+    def tokens(self, X: ArrayLike) -> Float[Array, "n e"]:
+        """The layer in its classical form, on the rows of an array: the atoms of the push of the uniform measure.
 
-        A map on space–time sees row i at time (i+1)/n.
+        Arguments:
+            X: tokens, (n, d); a map on space–time sees row i at time (i+1)/n.
         """
-        return self.push(SpaceTime.sequence(X) if self.needs_time else Discrete.uniform(X)).points
+        return self.push(SpaceTime.sequence(X)).points if self.needs_time else self.push(Discrete.uniform(X)).points
 
     def __matmul__(self, other: AbstractInContextMap) -> Compose:
         """(G2 @ G1)(mu, x) = G2(G1♯mu, G1(mu, x)): right to left, the ⋄ of the papers."""
         from measureformer.maps.compose import Compose
 
-        return Compose.of(self, other) if isinstance(other, AbstractInContextMap) else NotImplemented
+        return Compose.of(self, other) if _is_map(other) else NotImplemented
 
     def __add__(self, other: AbstractInContextMap) -> Sum:
         from measureformer.maps.compose import Sum
 
-        return Sum(self, other) if isinstance(other, AbstractInContextMap) else NotImplemented
+        return Sum(self, other) if _is_map(other) else NotImplemented
 
     def __sub__(self, other: AbstractInContextMap) -> Sum:
-        return self + (-1.0) * other if isinstance(other, AbstractInContextMap) else NotImplemented
+        return self + (-1.0) * other if _is_map(other) else NotImplemented
 
-    def __mul__(self, factor: Any) -> Scaled:
+    def __mul__(self, factor: ArrayLike) -> Scaled:
         from measureformer.maps.compose import Scaled
 
-        return NotImplemented if isinstance(factor, (AbstractInContextMap, AbstractMeasure)) else Scaled(self, factor)
+        return NotImplemented if _is_map(factor) or isinstance(factor, AbstractMeasure) else Scaled(self, factor)
 
     __rmul__ = __mul__
 
@@ -184,9 +230,14 @@ class AbstractInContextMap(eqx.Module):
     def _dtype(self, *others: Any) -> np.dtype[Any]:
         return common_dtype(self, *others)
 
-    def check_meets(self, mu: Any, t: Any) -> None:
-        """Refuse what cannot meet: not a measure, another dimension, no time where time is needed."""
-        if not isinstance(mu, AbstractMeasure):
+    def check_meets(self, mu: AbstractMeasure, t: ArrayLike | None) -> None:
+        """Refuse what is not a measure, another dimension, and no time where time is needed.
+
+        Arguments:
+            mu: the context.
+            t: times of the queries, or None.
+        """
+        if not isinstance(mu, AbstractMeasure):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise DtypeError(
                 got=f"a context of type {type(mu).__name__}",
                 need="a measure",
@@ -206,7 +257,11 @@ class AbstractInContextMap(eqx.Module):
             )
 
     def check_stays(self, mu: AbstractMeasure) -> None:
-        """Refuse a map that is no velocity for tokens of mu: its values are not in their space."""
+        """Refuse a map that cannot be a velocity because its values do not lie in the space of the tokens.
+
+        Arguments:
+            mu: the measure whose atoms would move.
+        """
         if self.out_dim(mu.dim) != mu.dim:
             raise DimensionMismatchError(
                 got=f"a velocity from R^{mu.dim} to R^{self.out_dim(mu.dim)}",
@@ -214,20 +269,21 @@ class AbstractInContextMap(eqx.Module):
                 do="Compose it with mf.Linear first.",
             )
 
-    def _at_edge(self, mu: AbstractMeasure, x: Any, t: Any) -> Any:
-        """Pad in NumPy, run one compiled program, cut in NumPy. `x = None` stands for the atoms of mu.
+    def _at_edge(self, mu: Any, x: Any, t: Any) -> Any:
+        """Pad in NumPy, run one compiled program, cut in NumPy; x = None stands for the atoms of mu.
 
-        Rows in pieces on a mesh are padded already; their values stay there.
+        Rows that are sharded over a mesh are padded already, and their values stay there.
         """
         dtype = self._dtype(mu, x)
         if self.eager:
             return np.asarray(self.eagerly(mu, x, t), dtype)
-        count = mu.n if x is None else len(x)  # pyright: ignore[reportAttributeAccessIssue] x is None only for atoms
+        count = mu.n if x is None else len(x)
         padded = mu.padded() if isinstance(mu, AbstractAtomic) and not is_spread(mu) else mu
-        queries = x, t
         if not is_spread(x):
-            queries = tuple(None if rows is None else pad_rows(rows, bucket(count)) for rows in queries)
-        program = cast((self, padded, *queries), dtype)
+            x_padded, t_padded = (None if rows is None else pad_rows(rows, bucket(count)) for rows in (x, t))
+            program = cast((self, padded, x_padded, t_padded), dtype)
+        else:
+            program = cast((self, padded, x, t), dtype)
         if not is_spread(mu, x):
             y = np.asarray(at_once(_run, *program))[:count]
         elif x is None or is_spread(x):
@@ -236,8 +292,7 @@ class AbstractInContextMap(eqx.Module):
             y = gathered(_on_mesh(program))[:count]
         bad = ~namespace(y).isfinite(y)
         if bad.any():
-            points = mu.points if x is None else x  # pyright: ignore[reportAttributeAccessIssue]
-            self.explain(mu, points, getattr(mu, "times", None) if x is None else t)
+            self.explain(mu, mu.points if x is None else x, getattr(mu, "times", None) if x is None else t)
             raise NotFiniteError(
                 got=f"a non-finite value of {type(self).__name__} at query {first_index(bad)[0]}",
                 need="a finite result",
@@ -245,23 +300,33 @@ class AbstractInContextMap(eqx.Module):
             )
         return y
 
-    def explain(self, mu: Any, x: Any, t: Any) -> None:
-        """Called after a non-finite result: raise the refusal of the part that caused it, if there is one."""
+    def explain(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
+        """Raise the refusal of the part that caused a non-finite result, if there is one.
+
+        Arguments:
+            mu: the context.
+            x: queries, (m, d).
+            t: times of the queries, (m,), or None off space–time.
+        """
         self.examine(mu, x, t)
 
 
+def _is_map(other: Any) -> bool:
+    return isinstance(other, AbstractInContextMap)
+
+
 @eqx.filter_jit
-def _compiled(G: AbstractInContextMap, mu: AbstractMeasure, x: Any, t: Any, place: Any = None) -> Array:
+def _compiled(G: AbstractInContextMap, mu: Any, x: Any, t: Any, place: Any = None) -> Array:
     y = G.at_atoms(mu) if x is None else G.evaluate(mu, x, t)
     return y if place is None else jax.lax.with_sharding_constraint(y, place)
 
 
 def _run(*program: Any) -> Array:
-    """`_compiled` on concrete arrays. Where a map is made of arrays alone, they are handed over as a flat list: to look
-    through a tree of modules again and again takes longer than a small layer does."""
-    leaves, structure = jax.tree.flatten(program)
+    """`_compiled` on concrete arrays; a flat list of them where the map consists of arrays alone, because flattening a
+    tree of modules at every call takes longer than a small layer."""
+    leaves, structure = cast_type(tuple[list[Any], Any], jax.tree.flatten(program))
     if all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves):
-        return _flat(structure, leaves)
+        return cast_type(Array, _flat(structure, leaves))
     return _compiled(*program)
 
 
@@ -272,9 +337,9 @@ def _flat(structure: Any, leaves: list[Array]) -> Array:
 
 
 def push_through(maps: Sequence[AbstractInContextMap], mu: Any) -> Any:
-    """mu pushed through one map after the other, the first one first; tokens stay padded and on the device meanwhile.
+    """mu pushed through one map after the other, the first one first, with tokens padded and on the device throughout.
 
-    What `push` looks at between two maps is looked at once, in the end: the next program need not wait for it.
+    Values are checked once, at the end, so that no program waits for a check of the one before.
     """
 
     def one_by_one() -> Any:
@@ -313,7 +378,7 @@ def affine_parts(G: AbstractInContextMap, mu: AbstractGaussianLike) -> tuple[Arr
         return G.evaluate(mu, x[None], None)[0]
 
     mean = mu.mean()
-    matrix = jax.jacfwd(at)(mean)
+    matrix = cast_type(Array, jax.jacfwd(at)(mean))
     return matrix, at(mean) - matrix @ mean
 
 
@@ -323,51 +388,3 @@ def no_closed_form(G: AbstractInContextMap, mu: AbstractMeasure, what: str = "va
         need="a closed form, and there is none",
         do="Take atoms first: mu.discretize(n), or mu.sample(key, n).",
     )
-
-
-def refuse_blind(mu: Any, t: Any) -> None:
-    """Refuse queries at times before all mass. Times are carried unchanged, so the first layer decides for all."""
-    first = namespace(mu).where(host(mu.log_weights) > -np.inf, host(mu.times), np.inf).min()
-    blind = host(t) < first
-    if blind.any():
-        i = int(blind.argmax())
-        raise NothingVisibleError(
-            got=f"query {i} at time {float(host(t)[i]):g}, before the first mass at {float(first):g}",
-            need="an atom with time ≤ the query's",
-            do="Ask at a later time, or add an earlier token.",
-        )
-
-
-def queries_of(mu: Any, x: Any, t: Any) -> tuple[Any, Any, bool]:
-    """Queries as (m, d), times as (m,) or None, and whether a single point was given."""
-    x = floats(x, "x")
-    if x.ndim not in (1, 2) or 0 in x.shape:
-        raise ShapeError(
-            got=f"queries x of shape {x.shape}",
-            need="(d,) or (m, d), not empty",
-            do="Tokens are rows: one query per row.",
-        )
-    single = x.ndim == 1
-    x = x[None] if single else x
-    if isinstance(mu, AbstractMeasure) and x.shape[1] != mu.dim:
-        raise DimensionMismatchError(
-            got=f"queries in R^{x.shape[1]} and a measure on R^{mu.dim}",
-            need="one dimension",
-            do="Queries and tokens live in the same space; check that tokens are rows.",
-        )
-    if t is None:
-        return x, None, single
-    t = floats(t, "t")
-    if t.shape not in ((), x.shape[:1]):
-        raise ShapeError(
-            got=f"times of shape {t.shape} for {x.shape[0]} queries",
-            need=f"one number or ({x.shape[0]},)",
-            do="Give one time per query.",
-        )
-    finite(t, "t")
-    stored = getattr(mu, "times", t)
-    if stored.dtype != t.dtype:
-        t = t.astype(stored.dtype)  # 0.1 asks for the atom at 0.1, in whichever precision it was stored
-    if t.shape == ():
-        t = t[None] if x.shape[0] == 1 else np.full(x.shape[0], float(t), t.dtype)
-    return x, t, single

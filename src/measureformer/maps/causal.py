@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,16 +12,22 @@ from jaxtyping import Array, Float
 from measureformer.errors import OptionError
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.compose import AbstractWrapper
+from measureformer.measures import AbstractMeasure, SpaceTime
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import finite, floats, owned, scalar, shaped
+from measureformer.numerics.types import ArrayLike
 
 
 class Causal(AbstractWrapper):
-    """Every attention inside sees, from time t, only the atoms with times ≤ t; time is carried along unchanged.
+    """Causal mask: a query at time t sees, in every attention inside, only the atoms with times ≤ t.
 
     For one layer Causal(G)(sigma, x, t) = G(sigma restricted to times ≤ t, x). For a composition each layer is masked,
     as in a decoder: Causal(G2 @ G1) = Causal(G2) @ Causal(G1). Tokens with equal times see each other.
+
+    Arguments:
+        map: the map to mask.
 
     Statement   Γ[σ](x,t) = ∫ 1_{s≤t} e^{⟨Qx,Ky⟩} V y dσ(y,s) / ∫ 1_{s≤t} e^{⟨Qx,Ky⟩} dσ(y,s)
     Ref         furuya2024.
@@ -43,22 +49,25 @@ class Causal(AbstractWrapper):
     def masks(self) -> bool:
         return True
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return self.map.evaluate(_seen(mu), x, t)
 
-    def at_atoms(self, mu: Any) -> Any:
+    def at_atoms(self, mu: AbstractAtomic) -> Array:
         return self.map.at_atoms(_seen(mu))
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return False
 
 
-def _seen(mu: Any) -> Prefixes:
-    return mu if isinstance(mu, Prefixes) else Prefixes(mu)
+def _seen(mu: AbstractMeasure) -> Prefixes:
+    return mu if isinstance(mu, Prefixes) else Prefixes(cast(SpaceTime, mu))  # `check_meets` has refused the others
 
 
 class Positional(AbstractInContextMap):
-    """(x, t) ↦ x + e(t) for an encoding e of times (m,) as vectors (m, d), e.g. `Sinusoidal(d)`.
+    """(x, t) ↦ x + e(t), with an encoding e of times.
+
+    Arguments:
+        encoding: function of times (m,) with values (m, d), e.g. `Sinusoidal(d)`.
 
     >>> import measureformer as mf
     >>> G = mf.Positional(lambda t: 10 * t[:, None])
@@ -76,14 +85,18 @@ class Positional(AbstractInContextMap):
     def needs_time(self) -> bool:
         return True
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
-        return x + self.encoding(t).astype(x.dtype)
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
+        return x + self.encoding(cast(Array, t)).astype(x.dtype)  # `check_meets` has refused None
 
 
 class Sinusoidal(eqx.Module):
     """The encoding t ↦ (sin ω_i t, cos ω_i t)_i with frequencies ω_i = `length`·10⁴^{−2i/dim}, for times in [0, 1].
 
     With times i/n and length n this is the encoding of positions 1, …, n.
+
+    Arguments:
+        dim: dimension of the tokens, even and at least 2.
+        length: the largest frequency.
 
     Ref         vaswani2017, Section 3.5.
 
@@ -95,7 +108,7 @@ class Sinusoidal(eqx.Module):
     dim: int = eqx.field(static=True)
     length: Float[Array, ""]
 
-    def __init__(self, dim: int, *, length: Any = 512.0) -> None:
+    def __init__(self, dim: int, *, length: ArrayLike = 512.0) -> None:
         if dim < 2 or dim % 2:
             raise OptionError(
                 got=f"dim = {dim}",
@@ -105,17 +118,21 @@ class Sinusoidal(eqx.Module):
         self.dim = dim
         self.length = scalar(length, "length")
 
-    def __call__(self, t: Any) -> Array:
-        t = jnp.asarray(t)
-        powers = jnp.arange(0, self.dim, 2).astype(t.dtype) / self.dim
-        angles = t[:, None] * self.length.astype(t.dtype) * 10_000.0 ** -powers[None, :]
+    def __call__(self, t: ArrayLike) -> Array:
+        times = jnp.asarray(t)
+        powers = jnp.arange(0, self.dim, 2).astype(times.dtype) / self.dim
+        angles = times[:, None] * self.length.astype(times.dtype) * 10_000.0 ** -powers[None, :]
         return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=1)
 
 
 class PositionTable(eqx.Module):
-    """The encoding t ↦ row t + `offset` of a table (length, dim): learnt positions, for whole times 0, 1, 2, …
+    """Learned positions: the encoding t ↦ row t + `offset` of a table, for times 0, 1, 2, …
 
-    A time beyond the table gets its last row; whoever builds the measure refuses it before.
+    Times beyond the table get its last row.
+
+    Arguments:
+        table: one row per position, (length, d).
+        offset: row of time 0.
 
     >>> import measureformer as mf
     >>> G = mf.Positional(mf.PositionTable([[0.0], [10.0], [20.0]]))
@@ -126,15 +143,15 @@ class PositionTable(eqx.Module):
     table: Float[Array, "length d"]
     offset: int = eqx.field(static=True)
 
-    def __init__(self, table: Any, *, offset: int = 0) -> None:
-        table = shaped(floats(table, "table"), "table", "length d")
-        finite(table, "table")
-        self.table = owned(table)
+    def __init__(self, table: ArrayLike, *, offset: int = 0) -> None:
+        rows = shaped(floats(table, "table"), "table", "length d")
+        finite(rows, "table")
+        self.table = owned(rows)
         self.offset = offset
 
     @property
     def dim(self) -> int:
         return self.table.shape[1]
 
-    def __call__(self, t: Any) -> Array:
-        return jnp.take(self.table, jnp.round(t).astype(int) + self.offset, axis=0, mode="clip")
+    def __call__(self, t: ArrayLike) -> Array:
+        return jnp.take(self.table, jnp.round(jnp.asarray(t)).astype(int) + self.offset, axis=0, mode="clip")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError
-from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.base import AbstractInContextMap, GaussianLike
+from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import scalar
+from measureformer.numerics.types import ArrayLike
 
 
 class Identity(AbstractInContextMap):
@@ -21,7 +24,7 @@ class Identity(AbstractInContextMap):
     [5.0]
     """
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return x
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
@@ -31,17 +34,24 @@ class Identity(AbstractInContextMap):
 class Compose(AbstractInContextMap):
     """The composition G_L ⋄ … ⋄ G_1, written `G_L @ … @ G_1`: each layer reads the measure the layer before produced.
 
+    Arguments:
+        maps: the layers, outermost first, as written.
+
     Statement   (G2 ⋄ G1)(mu, x) = G2(G1(mu,·)♯mu, G1(mu, x)); associative, and push is functorial:
                 (G2 ⋄ G1).push = G2.push ∘ G1.push
     Ref         furuya2025, equation (8).
     """
 
     maps: tuple[AbstractInContextMap, ...]
-    """Outermost first, as written."""
 
     @staticmethod
     def of(outer: AbstractInContextMap, inner: AbstractInContextMap) -> Compose:
-        """outer ⋄ inner, with nested compositions flattened; dimensions that cannot meet are refused at once."""
+        """outer ⋄ inner, with nested compositions flattened; dimensions that do not match are refused.
+
+        Arguments:
+            outer: the map that acts second.
+            inner: the map that acts first.
+        """
         maps: list[AbstractInContextMap] = []
         for part in (outer, inner):
             maps += part.maps if isinstance(part, Compose) else [part]
@@ -78,12 +88,12 @@ class Compose(AbstractInContextMap):
     def eager(self) -> bool:
         return any(G.eager for G in self.maps)
 
-    def eagerly(self, mu: Any, x: Any, t: Any) -> Any:
+    def eagerly(self, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array | np.ndarray:
         for G in reversed(self.maps):
             x, mu = (None if x is None else G(mu, x, t)), G.push(mu)
-        return mu.points if x is None else x
+        return points_of(mu) if x is None else x
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         *later, first = self.maps
         for G in reversed(later):
             x = first.evaluate(mu, x, t)
@@ -91,7 +101,7 @@ class Compose(AbstractInContextMap):
             first = G
         return first.evaluate(mu, x, t)
 
-    def at_atoms(self, mu: Any) -> Any:
+    def at_atoms(self, mu: AbstractAtomic) -> Array:
         for G in reversed(self.maps):
             mu = _pushed(G, mu)
         return mu.points
@@ -103,7 +113,7 @@ class Compose(AbstractInContextMap):
             mu = G.push_gaussian(mu)
         return True
 
-    def push_gaussian(self, mu: AbstractGaussianLike) -> AbstractGaussianLike:
+    def push_gaussian(self, mu: GaussianLike) -> GaussianLike:
         for G in reversed(self.maps):
             mu = G.push_gaussian(mu)
         return mu
@@ -111,18 +121,24 @@ class Compose(AbstractInContextMap):
     def __str__(self) -> str:
         return " ⋄ ".join(str(G) for G in self.maps)
 
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
+    def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         # what later layers meet is known only after the earlier ones have run: see `explain`
         self.maps[-1].examine(mu, x, t)
 
-    def explain(self, mu: Any, x: Any, t: Any) -> None:
+    def explain(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         for G in reversed(self.maps):
             x, mu = G(mu, x, t), G.push(mu)
 
 
-def part(G: AbstractInContextMap, mu: Any, x: Any, t: Any) -> Any:
+def part(G: AbstractInContextMap, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array:
     """Values of G at queries, or at the atoms of mu for x = None, by its public calls."""
-    return G.push(mu).points if x is None else G(mu, x, t)
+    return points_of(G.push(mu)) if x is None else G(mu, x, t)
+
+
+def points_of(mu: AbstractMeasure) -> Array:
+    """The atoms of a measure that has some."""
+    assert isinstance(mu, AbstractAtomic)  # x = None stands for atoms
+    return mu.points
 
 
 def _pushed(G: AbstractInContextMap, mu: Any) -> Any:
@@ -130,7 +146,12 @@ def _pushed(G: AbstractInContextMap, mu: Any) -> Any:
 
 
 class Sum(AbstractInContextMap):
-    """(G + H)(mu, x) = G(mu, x) + H(mu, x), written `G + H`."""
+    """(G + H)(mu, x) = G(mu, x) + H(mu, x), written `G + H`.
+
+    Arguments:
+        first: the map G.
+        second: the map H, of the same dimensions.
+    """
 
     first: AbstractInContextMap
     second: AbstractInContextMap
@@ -164,13 +185,13 @@ class Sum(AbstractInContextMap):
     def eager(self) -> bool:
         return self.first.eager or self.second.eager
 
-    def eagerly(self, mu: Any, x: Any, t: Any) -> Any:
+    def eagerly(self, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array | np.ndarray:
         return part(self.first, mu, x, t) + part(self.second, mu, x, t)
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return self.first.evaluate(mu, x, t) + self.second.evaluate(mu, x, t)
 
-    def at_atoms(self, mu: Any) -> Any:
+    def at_atoms(self, mu: AbstractAtomic) -> Array:
         return self.first.at_atoms(mu) + self.second.at_atoms(mu)
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
@@ -179,11 +200,11 @@ class Sum(AbstractInContextMap):
     def __str__(self) -> str:
         return f"({self.first} + {self.second})"
 
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
+    def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         self.first.examine(mu, x, t)
         self.second.examine(mu, x, t)
 
-    def explain(self, mu: Any, x: Any, t: Any) -> None:
+    def explain(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         self.first.explain(mu, x, t)
         self.second.explain(mu, x, t)
 
@@ -212,7 +233,7 @@ class AbstractWrapper(AbstractInContextMap):
     def eager(self) -> bool:
         return self.map.eager
 
-    def eagerly(self, mu: Any, x: Any, t: Any) -> Any:
+    def eagerly(self, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array | np.ndarray:
         return part(self.map, mu, x, t)
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
@@ -221,35 +242,44 @@ class AbstractWrapper(AbstractInContextMap):
     def __str__(self) -> str:
         return f"{type(self).__name__}({self.map})"
 
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
+    def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         self.map.examine(mu, x, t)
 
-    def explain(self, mu: Any, x: Any, t: Any) -> None:
+    def explain(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         self.map.explain(mu, x, t)
 
 
 class Scaled(AbstractWrapper):
-    """(c G)(mu, x) = c · G(mu, x), written `c * G`."""
+    """(c G)(mu, x) = c · G(mu, x), written `c * G`.
+
+    Arguments:
+        map: the map G.
+        factor: the number c.
+    """
 
     map: AbstractInContextMap
     factor: Float[Array, ""]
 
-    def __init__(self, map: AbstractInContextMap, factor: Any) -> None:
+    def __init__(self, map: AbstractInContextMap, factor: ArrayLike) -> None:
         self.map = map
         self.factor = scalar(factor, "factor")
 
-    def eagerly(self, mu: Any, x: Any, t: Any) -> Any:
+    def eagerly(self, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array | np.ndarray:
         return self.factor * part(self.map, mu, x, t)
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return self.factor * self.map.evaluate(mu, x, t)
 
-    def at_atoms(self, mu: Any) -> Any:
+    def at_atoms(self, mu: AbstractAtomic) -> Array:
         return self.factor * self.map.at_atoms(mu)
 
 
 class Residual(AbstractWrapper):
     """x ↦ x + step · G(mu, x): a skip connection, and one explicit Euler step of the flow with velocity G.
+
+    Arguments:
+        map: the map G, of a space to itself.
+        step: factor of the values of G.
 
     >>> import measureformer as mf
     >>> layer = mf.Residual(mf.Linear([[3.0]]), step=0.5)
@@ -260,7 +290,7 @@ class Residual(AbstractWrapper):
     map: AbstractInContextMap
     step: Float[Array, ""]
 
-    def __init__(self, map: AbstractInContextMap, step: Any = 1.0) -> None:
+    def __init__(self, map: AbstractInContextMap, step: ArrayLike = 1.0) -> None:
         if map.in_dim is not None and map.out_dim(map.in_dim) != map.in_dim:
             raise DimensionMismatchError(
                 got=f"{type(map).__name__} from R^{map.in_dim} to R^{map.out_dim(map.in_dim)}",
@@ -270,11 +300,11 @@ class Residual(AbstractWrapper):
         self.map = map
         self.step = scalar(step, "step")
 
-    def eagerly(self, mu: Any, x: Any, t: Any) -> Any:
-        return (mu.points if x is None else x) + self.step * part(self.map, mu, x, t)
+    def eagerly(self, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array | np.ndarray:
+        return (points_of(mu) if x is None else x) + self.step * part(self.map, mu, x, t)
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return x + self.step * self.map.evaluate(mu, x, t)
 
-    def at_atoms(self, mu: Any) -> Any:
+    def at_atoms(self, mu: AbstractAtomic) -> Array:
         return mu.points + self.step * self.map.at_atoms(mu)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import equinox as eqx
 from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.mlp import Activation, named_activation
+from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, shaped
+from measureformer.numerics.types import ArrayLike
 
 
 class GatedMLP(AbstractInContextMap):
     """x ↦ W_down (σ(W_gate x) ⊙ W_up x), without biases; with σ = silu this is SwiGLU.
+
+    Arguments:
+        W_gate: (w, d).
+        W_up: (w, d).
+        W_down: (e, w).
+        activation: σ, the name of a function in `jax.nn`, or a function.
 
     Ref         shazeer2020.
 
@@ -31,7 +36,7 @@ class GatedMLP(AbstractInContextMap):
     activation: Activation = eqx.field(static=True)
 
     def __init__(
-        self, W_gate: Any, W_up: Any, W_down: Any, *, activation: str | Callable[[Array], Array] = "silu"
+        self, W_gate: ArrayLike, W_up: ArrayLike, W_down: ArrayLike, *, activation: str | Activation = "silu"
     ) -> None:
         names = "W_gate", "W_up", "W_down"
         parts = [shaped(floats(m, name), name, "i j") for m, name in zip((W_gate, W_up, W_down), names, strict=True)]
@@ -54,5 +59,5 @@ class GatedMLP(AbstractInContextMap):
     def out_dim(self, dim: int) -> int:
         return self.W_down.shape[0]
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return (self.activation(x @ self.W_gate.T) * (x @ self.W_up.T)) @ self.W_down.T

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import math
 from typing import Any, Self
+from typing import cast as cast_type
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,18 +13,24 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, OptionError
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, scalar, shaped
 from measureformer.numerics.random import normal
+from measureformer.numerics.types import ArrayLike, Key
 
 
 class AbstractHeads(AbstractInContextMap):
-    """Attention with stacked heads: Q, K (h, k, d), V (h, e, d), W (h, d_out, e), logits scale · ⟨Qx, Ky⟩.
+    """Attention with stacked heads: Σ_h W_h ∫ (kernel of head h at (x, y)) V_h y dmu(y), logits scale · ⟨Qx, Ky⟩.
 
-    The value is Σ_h W_h ∫ (kernel of head h at (x, y)) V_h y dmu(y). `head` builds one head from matrices, `random`
-    draws Gaussian heads. `scale` is usually 1, as in the theory, or 1/√k, as in trained models.
+    Arguments:
+        Q: queries, (h, k, d).
+        K: keys, (h, k, d).
+        V: values, (h, e, d).
+        W: outputs, (h, d_out, e).
+        scale: factor of the logits: 1 in the theory, 1/√k in trained models.
     """
 
     Q: Float[Array, "h k d"]
@@ -32,13 +39,13 @@ class AbstractHeads(AbstractInContextMap):
     W: Float[Array, "h o e"]
     scale: Float[Array, ""]
 
-    def __init__(self, Q: Any, K: Any, V: Any, W: Any, *, scale: Any = 1.0) -> None:
+    def __init__(self, Q: ArrayLike, K: ArrayLike, V: ArrayLike, W: ArrayLike, *, scale: ArrayLike = 1.0) -> None:
         stacks = [shaped(floats(a, name), name, "h i j") for name, a in zip("QKVW", (Q, K, V, W), strict=True)]
         for name, stack in zip("QKVW", stacks, strict=True):
             finite(stack, name)
-        Q, K, V, W = stacks
-        matching = Q.shape[0] == W.shape[0] and K.shape[0] == V.shape[0] and self._may_share(Q.shape[0], K.shape[0])
-        if not matching or Q.shape[1:] != K.shape[1:] or V.shape[2] != Q.shape[2] or W.shape[2] != V.shape[1]:
+        (h, *of_queries), (g, *of_keys), (of_values, e, d), (of_outputs, _, columns) = (s.shape for s in stacks)
+        matching = h == of_outputs and g == of_values and self._may_share(h, g)
+        if not matching or of_queries != of_keys or d != of_queries[1] or columns != e:
             raise DimensionMismatchError(
                 got=f"Q, K, V, W of shapes {', '.join(str(stack.shape) for stack in stacks)}",
                 need="(h, k, d), (h, k, d), (h, e, d), (h, d_out, e)",
@@ -52,14 +59,31 @@ class AbstractHeads(AbstractInContextMap):
         return heads == groups
 
     @classmethod
-    def head(cls, Q: Any, K: Any, V: Any, **settings: Any) -> Self:
-        """One head from matrices Q, K (k, d) and V (e, d); its values are ∫ … V y dmu, of dimension e."""
-        Q, K, V = (shaped(floats(a, name), name, "i j") for name, a in zip("QKV", (Q, K, V), strict=True))
-        return cls(Q[None], K[None], V[None], np.eye(V.shape[0], dtype=V.dtype)[None], **settings)
+    # the settings are those of the constructor of the class, which differ
+    def head(cls, Q: ArrayLike, K: ArrayLike, V: ArrayLike, **settings: Any) -> Self:
+        """One head from matrices, with values ∫ … V y dmu.
+
+        Arguments:
+            Q: query matrix, (k, d).
+            K: key matrix, (k, d).
+            V: value matrix, (e, d).
+            settings: keyword arguments of the constructor, such as `scale`.
+        """
+        q, k, v = (shaped(floats(a, name), name, "i j") for name, a in zip("QKV", (Q, K, V), strict=True))
+        return cls(q[None], k[None], v[None], np.eye(v.shape[0], dtype=v.dtype)[None], **settings)
 
     @classmethod
-    def random(cls, key: Any, dim: int, *, heads: int = 1, head_dim: int | None = None, **settings: Any) -> Self:
-        """Gaussian heads from R^dim to itself, scaled so that logits and values of unit tokens are of order 1."""
+    # as above
+    def random(cls, key: Key, dim: int, *, heads: int = 1, head_dim: int | None = None, **settings: Any) -> Self:
+        """Gaussian heads from R^dim to itself, scaled so that logits and values of unit tokens are of order 1.
+
+        Arguments:
+            key: a JAX random key.
+            dim: dimension of the tokens.
+            heads: number of heads.
+            head_dim: dimension k of queries and keys; dim/heads by default, at least 1.
+            settings: keyword arguments of the constructor, such as `scale`.
+        """
         if min(dim, heads, 1 if head_dim is None else head_dim) < 1:
             raise OptionError(
                 got=f"dim = {dim}, heads = {heads}, head_dim = {head_dim}",
@@ -88,26 +112,42 @@ class AbstractHeads(AbstractInContextMap):
         return self.scale * jnp.einsum("hki,hkj->hij", self.K, self.Q)
 
     @abc.abstractmethod
-    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Any) -> Float[Array, "h m e"]:
-        """Values of the heads on a measure with atoms, before W; t is given if and only if mu is masked."""
+    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Float[Array, "h m e"]:
+        """Values of the heads on a measure with atoms, before W.
+
+        Arguments:
+            mu: the context.
+            x: queries, (m, d).
+            t: times of the queries, (m,), if the context is masked, otherwise None.
+        """
 
     def on_gaussian(self, mu: AbstractGaussianLike, x: Array) -> Float[Array, "h m e"]:
-        """Values of the heads on a Gaussian or mixture in closed form, before W; refused where there is none."""
+        """Values of the heads on a Gaussian or mixture in closed form, before W; refused where there is none.
+
+        Arguments:
+            mu: the context.
+            x: queries, (m, d).
+        """
         raise no_closed_form(self, mu)
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         if isinstance(mu, AbstractGaussianLike):
             values = self.on_gaussian(mu, x)
         else:
-            values = self.on_atoms(mu, x, t if isinstance(mu, Prefixes) else None)
+            values = self.on_atoms(cast_type(AbstractAtomic, mu), x, t if isinstance(mu, Prefixes) else None)
         return jnp.einsum("hme,hoe->mo", values, self.W)
 
     def project(self, mu: AbstractAtomic, x: Array) -> tuple[Array, Array, Array]:
-        """scale·Qx (h, m, k), Ky (h, n, k), Vy (h, n, e)."""
+        """scale·Qx (h, m, k), Ky (h, n, k), Vy (h, n, e).
+
+        Arguments:
+            mu: the context, whose atoms are the y.
+            x: queries, (m, d).
+        """
         q = self.scale * jnp.einsum("hkd,md->hmk", self.Q, x)
         return q, jnp.einsum("hkd,nd->hnk", self.K, mu.points), jnp.einsum("hed,nd->hne", self.V, mu.points)
 
 
-def mask_times(mu: AbstractAtomic, t: Any) -> tuple[Array, Array] | None:
+def mask_times(mu: AbstractAtomic, t: Array | None) -> tuple[Array, Array] | None:
     """The pair (query times, atom times) that the engine masks by, for causal contexts."""
-    return (t, mu.times) if isinstance(mu, Prefixes) else None
+    return None if t is None or not isinstance(mu, Prefixes) else (t, mu.times)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +10,19 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, OptionError, ZeroVectorError
 from measureformer.maps.base import AbstractInContextMap
+from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, host, owned, scalar, shaped
+from measureformer.numerics.types import ArrayLike
 
 
 class LayerNorm(AbstractInContextMap):
     """x ↦ weight ⊙ (x − x̄)/√(var(x) + eps) + bias, mean and variance over the coordinates of one token.
+
+    Arguments:
+        weight: scales, (d,).
+        bias: shifts, (d,); 0 by default.
+        eps: number ≥ 0 added to the variance; at 0 tokens with equal coordinates are refused.
 
     >>> import measureformer as mf
     >>> F = mf.LayerNorm([1.0, 1.0], eps=0.0)
@@ -27,7 +34,7 @@ class LayerNorm(AbstractInContextMap):
     bias: Float[Array, " d"]
     eps: Float[Array, ""]
 
-    def __init__(self, weight: Any, bias: Any = None, *, eps: Any = 1e-5) -> None:
+    def __init__(self, weight: ArrayLike, bias: ArrayLike | None = None, *, eps: ArrayLike = 1e-5) -> None:
         self.weight, self.bias = _vectors(weight, bias)
         self.eps = _eps(eps)
 
@@ -35,17 +42,21 @@ class LayerNorm(AbstractInContextMap):
     def in_dim(self) -> int:
         return self.weight.shape[0]
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         centred = x - jnp.mean(x, axis=1, keepdims=True)
         return self.weight * _divided(centred, jnp.mean(centred**2, axis=1, keepdims=True) + self.eps) + self.bias
 
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
+    def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         if float(self.eps) == 0:
             refuse_zero(self, mu, x, lambda rows: rows.max(axis=1) - rows.min(axis=1), "a token with equal coordinates")
 
 
 class RMSNorm(AbstractInContextMap):
     """x ↦ weight ⊙ x/√(mean(x²) + eps).
+
+    Arguments:
+        weight: scales, (d,).
+        eps: number ≥ 0 added to the mean square; at 0 the zero vector is refused.
 
     >>> import measureformer as mf
     >>> mf.RMSNorm([1.0, 1.0], eps=0.0)(mf.Discrete.dirac([0.0, 1.0]), [3.0, -3.0]).tolist()
@@ -55,7 +66,7 @@ class RMSNorm(AbstractInContextMap):
     weight: Float[Array, " d"]
     eps: Float[Array, ""]
 
-    def __init__(self, weight: Any, *, eps: Any = 1e-6) -> None:
+    def __init__(self, weight: ArrayLike, *, eps: ArrayLike = 1e-6) -> None:
         self.weight, _ = _vectors(weight, None)
         self.eps = _eps(eps)
 
@@ -63,16 +74,20 @@ class RMSNorm(AbstractInContextMap):
     def in_dim(self) -> int:
         return self.weight.shape[0]
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return self.weight * _divided(x, jnp.mean(x**2, axis=1, keepdims=True) + self.eps)
 
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
+    def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         if float(self.eps) == 0:
-            refuse_zero(self, mu, x, lambda rows: abs(rows).max(axis=1), "the zero vector")
+            refuse_zero(self, mu, x, _largest, "the zero vector")
 
 
 class UnitNorm(AbstractInContextMap):
-    """x ↦ scale ⊙ x/|x| + shift: tokens on the sphere. Not continuous at 0, where it is refused.
+    """x ↦ scale ⊙ x/|x| + shift, which puts tokens on an ellipsoid. It is not continuous at 0, which is refused.
+
+    Arguments:
+        scale: half-axes, (d,).
+        shift: the centre, (d,); 0 by default.
 
     >>> import measureformer as mf
     >>> mf.UnitNorm([1.0, 1.0])(mf.Discrete.dirac([1.0, 0.0]), [0.0, 4.0]).tolist()
@@ -82,18 +97,22 @@ class UnitNorm(AbstractInContextMap):
     scale: Float[Array, " d"]
     shift: Float[Array, " d"]
 
-    def __init__(self, scale: Any, shift: Any = None) -> None:
+    def __init__(self, scale: ArrayLike, shift: ArrayLike | None = None) -> None:
         self.scale, self.shift = _vectors(scale, shift)
 
     @property
     def in_dim(self) -> int:
         return self.scale.shape[0]
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return self.scale * _divided(x, jnp.sum(x**2, axis=1, keepdims=True)) + self.shift
 
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
-        refuse_zero(self, mu, x, lambda rows: abs(rows).max(axis=1), "the zero vector")
+    def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
+        refuse_zero(self, mu, x, _largest, "the zero vector")
+
+
+def _largest(rows: np.ndarray) -> np.ndarray:
+    return np.abs(rows).max(axis=1)
 
 
 def _divided(rows: Array, squares: Array) -> Array:
@@ -101,8 +120,18 @@ def _divided(rows: Array, squares: Array) -> Array:
     return rows / jnp.sqrt(squares)
 
 
-def refuse_zero(G: AbstractInContextMap, mu: Any, x: Any, size: Any, what: str) -> None:
-    """Refuse queries, and atoms of the context, at which G would divide by zero."""
+def refuse_zero(
+    G: AbstractInContextMap, mu: AbstractMeasure, x: Array, size: Callable[[np.ndarray], np.ndarray], what: str
+) -> None:
+    """Refuse queries, and atoms of the context, at which a map would divide by zero.
+
+    Arguments:
+        G: the map.
+        mu: the context.
+        x: queries, (m, d).
+        size: what G divides by, a function of rows.
+        what: what is refused, in words.
+    """
     sets = [("query", x)] + ([("atom", mu.points)] if isinstance(mu, AbstractAtomic) else [])
     for name, rows in sets:
         zero = size(host(rows)) == 0
@@ -114,22 +143,22 @@ def refuse_zero(G: AbstractInContextMap, mu: Any, x: Any, size: Any, what: str) 
             )
 
 
-def _eps(eps: Any) -> Array:
+def _eps(eps: ArrayLike) -> Array:
     number = scalar(eps, "eps")
     if float(number) < 0:
         raise OptionError(got=f"eps = {eps!r}", need="eps ≥ 0", do="Leave it out for the usual value.")
     return number
 
 
-def _vectors(weight: Any, bias: Any) -> tuple[Array, Array]:
-    weight = shaped(floats(weight, "weight"), "weight", "d")
-    bias = np.zeros(weight.shape, weight.dtype) if bias is None else shaped(floats(bias, "bias"), "bias", "d")
-    if bias.shape != weight.shape:
+def _vectors(weight: ArrayLike, bias: ArrayLike | None) -> tuple[Array, Array]:
+    scales = shaped(floats(weight, "weight"), "weight", "d")
+    shifts = np.zeros(scales.shape, scales.dtype) if bias is None else shaped(floats(bias, "bias"), "bias", "d")
+    if shifts.shape != scales.shape:
         raise DimensionMismatchError(
-            got=f"{weight.shape[0]} scales and {bias.shape[0]} shifts",
+            got=f"{scales.shape[0]} scales and {shifts.shape[0]} shifts",
             need="as many of one as of the other",
             do="Leave the shift out for zeros.",
         )
-    finite(weight, "weight")
-    finite(bias, "bias")
-    return cast((owned(weight), owned(bias)), common_dtype(weight, bias))
+    finite(scales, "weight")
+    finite(shifts, "bias")
+    return cast((owned(scales), owned(shifts)), common_dtype(scales, shifts))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.attention import attend
@@ -20,13 +19,22 @@ from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import cast
 from measureformer.numerics.roots import psd_root
 from measureformer.numerics.sinkhorn import Potentials, sinkhorn_potentials
+from measureformer.numerics.types import ArrayLike
 
 
 class SinkhornAttention(AbstractHeads):
     """∫ e^{f(x) + ⟨Qx,Ky⟩ + g(y)} V y dmu(y), with f and g such that both marginals of the coupling are mu.
 
-    Off the support, f(x) normalises the row of the new query, so that the map is defined everywhere. `residual(mu)`
-    says how far the columns are from mu. There is no causal form.
+    Off the support, f(x) normalises the row of the new query. There is no causal form.
+
+    Arguments:
+        Q: queries, (h, k, d).
+        K: keys, (h, k, d).
+        V: values, (h, e, d).
+        W: outputs, (h, d_out, e).
+        scale: factor of the logits: 1 in the theory, 1/√k in trained models.
+        tol: largest error of the column marginal at which the iteration stops.
+        max_iterations: number of iterations after which it stops anyway.
 
     Statement   on N(m, Σ): x ↦ V (m + S A (x−m)), S = Σ^{1/2}(I − MᵀM)Σ^{1/2}, where Σ^{1/2}AᵀΣ^{1/2} = U diag(b) Zᵀ
                 and M = U diag(2b/(1+√(1+4b²))) Zᵀ
@@ -43,7 +51,15 @@ class SinkhornAttention(AbstractHeads):
     max_iterations: int = eqx.field(static=True)
 
     def __init__(
-        self, Q: Any, K: Any, V: Any, W: Any, *, scale: Any = 1.0, tol: float = 1e-10, max_iterations: int = 10_000
+        self,
+        Q: ArrayLike,
+        K: ArrayLike,
+        V: ArrayLike,
+        W: ArrayLike,
+        *,
+        scale: ArrayLike = 1.0,
+        tol: float = 1e-10,
+        max_iterations: int = 10_000,
     ) -> None:
         super().__init__(Q, K, V, W, scale=scale)
         if not tol > 0 or max_iterations < 1:
@@ -55,19 +71,28 @@ class SinkhornAttention(AbstractHeads):
         self.tol = float(tol)
         self.max_iterations = int(max_iterations)
 
-    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Any) -> Array:
+    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
         q, k, v = self.project(mu, x)
-        return attend(q, k, v, mu.log_weights + self._potentials(mu).g).values
+        return attend(q, k, v, mu.log_weights + self.potentials(mu).g).values
 
     def residual(self, mu: AbstractMeasure) -> Float[Array, " h"]:
-        """Total violation of the column marginal, per head; rows are exact. At most about `tol` when converged."""
+        """Total error of the column marginal per head, at most about `tol` when converged; rows are exact.
+
+        Arguments:
+            mu: the context, a measure with atoms.
+        """
         self.check_meets(mu, None)
         if not isinstance(mu, AbstractAtomic):
             raise no_closed_form(self, mu, "residual")
         padded = mu.padded()
         return _compiled_potentials(*cast((self, padded), self._dtype(mu))).residual
 
-    def _potentials(self, mu: AbstractAtomic) -> Potentials:
+    def potentials(self, mu: AbstractAtomic) -> Potentials:
+        """Potentials f and g per head, for mu of mass 1; called under `jit`.
+
+        Arguments:
+            mu: the context.
+        """
         if isinstance(mu, Prefixes):
             raise TimeError(
                 got="SinkhornAttention inside Causal",
@@ -85,7 +110,7 @@ class SinkhornAttention(AbstractHeads):
             return -attend(k, q, nothing, log_weights + f).log_normalizer
 
         # float32 cannot see potentials more finely than this
-        tol = max(self.tol, 30 * float(jnp.finfo(k.dtype).eps))
+        tol = max(self.tol, 30 * float(np.finfo(k.dtype).eps))
         weights = jnp.broadcast_to(jnp.exp(log_weights), k.shape[:2])
         return sinkhorn_potentials(rows, cols, weights, tol=tol, max_iterations=self.max_iterations)
 
@@ -110,4 +135,4 @@ class SinkhornAttention(AbstractHeads):
 
 @eqx.filter_jit
 def _compiled_potentials(G: SinkhornAttention, mu: AbstractAtomic) -> Potentials:
-    return G._potentials(mu)
+    return G.potentials(mu)

@@ -6,25 +6,28 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from measureformer.errors import OptionError
 from measureformer.maps.attention import Attention
-from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.base import AbstractInContextMap, GaussianLike
 from measureformer.maps.causal import Causal
 from measureformer.maps.compose import AbstractWrapper, Compose, Residual
 from measureformer.maps.mlp import MLP
 from measureformer.maps.norm import LayerNorm, RMSNorm
-from measureformer.measures.gaussian import AbstractGaussianLike
+from measureformer.measures import AbstractMeasure
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import prng_key
+from measureformer.numerics.types import Key
 
 Norm = Literal["layer", "rms", "none"]
 
 
 class Transformer(AbstractWrapper):
-    """Layers applied one after the other, first to last: an in-context map like any other.
+    """The composition layer_L ⋄ … ⋄ layer_1; on an (n, d) array, `net.tokens(X)` is the classical transformer.
 
-    `Transformer(layer_1, …, layer_L)` is the composition layer_L ⋄ … ⋄ layer_1; `random` draws pre-norm blocks. On an
-    (n, d) array, `net.tokens(X)` is the classical transformer.
+    Arguments:
+        layers: in-context maps, in the order in which they act.
 
     Ref         vaswani2017; furuya2024.
 
@@ -41,7 +44,8 @@ class Transformer(AbstractWrapper):
     map: AbstractInContextMap
 
     def __init__(self, *layers: AbstractInContextMap) -> None:
-        if not layers or not all(isinstance(layer, AbstractInContextMap) for layer in layers):
+        parts: tuple[Any, ...] = layers  # users pass anything
+        if not parts or not all(isinstance(layer, AbstractInContextMap) for layer in parts):
             raise OptionError(
                 got=f"{len(layers)} layers, {', '.join(type(layer).__name__ for layer in layers)}",
                 need="at least one in-context map",
@@ -54,15 +58,24 @@ class Transformer(AbstractWrapper):
 
     @staticmethod
     def random(
-        key: Any,
+        key: Key,
         *,
         dim: int,
         depth: int,
         heads: int = 1,
-        norm: Literal["layer", "rms", "none"] = "layer",
+        norm: Norm = "layer",
         causal: bool = False,
     ) -> Transformer:
-        """`depth` random pre-norm blocks Residual(MLP ⋄ norm) ⋄ Residual(attention ⋄ norm) on R^dim, width 4·dim."""
+        """Random pre-norm blocks Residual(MLP ⋄ norm) ⋄ Residual(attention ⋄ norm), with perceptrons of width 4·dim.
+
+        Arguments:
+            key: a JAX random key.
+            dim: dimension of the tokens.
+            depth: number of blocks.
+            heads: attention heads per block.
+            norm: `LayerNorm`, `RMSNorm`, or no normalisation.
+            causal: mask each block by time.
+        """
         if min(dim, depth, heads) < 1:
             raise OptionError(
                 got=f"dim = {dim}, depth = {depth}, heads = {heads}", need="positive integers", do="Pass sizes ≥ 1."
@@ -88,17 +101,17 @@ class Transformer(AbstractWrapper):
         """One line per layer, in the order in which they act."""
         return "\n".join(f"{i}  {layer}" for i, layer in enumerate(self.layers, 1))
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return self.map.evaluate(mu, x, t)
 
-    def at_atoms(self, mu: Any) -> Any:
+    def at_atoms(self, mu: AbstractAtomic) -> Array:
         return self.map.at_atoms(mu)
 
-    def push_gaussian(self, mu: AbstractGaussianLike) -> AbstractGaussianLike:
+    def push_gaussian(self, mu: GaussianLike) -> GaussianLike:
         return self.map.push_gaussian(mu)
 
 
-def _block(key: Any, dim: int, heads: int, norm: str) -> AbstractInContextMap:
+def _block(key: Array, dim: int, heads: int, norm: str) -> AbstractInContextMap:
     first, second = jax.random.split(key)
     attention = Attention.random(first, dim, heads=heads)
     perceptron = MLP.random(second, dim, activation="gelu")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -25,6 +23,13 @@ class HardmaxAttention(AbstractHeads):
     Ties are shared in proportion to mass, so that splitting an atom changes nothing; logits closer than their rounding
     errors are ties. There is no closed form on continuous measures.
 
+    Arguments:
+        Q: queries, (h, k, d).
+        K: keys, (h, k, d).
+        V: values, (h, e, d).
+        W: outputs, (h, d_out, e).
+        scale: factor of the logits: 1 in the theory, 1/√k in trained models.
+
     >>> import measureformer as mf
     >>> G = mf.HardmaxAttention.head([[1.0]], [[1.0]], [[1.0]])
     >>> mu = mf.Discrete.uniform([[-2.0], [1.0]])
@@ -32,13 +37,24 @@ class HardmaxAttention(AbstractHeads):
     [[1.0], [-2.0], [-0.5]]
     """
 
-    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Any) -> Array:
+    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
         times = mask_times(mu, t)
-        return jax.vmap(lambda q, k, v: hardmax(q, k, v, mu.log_weights, times=times))(*self.project(mu, x))
+
+        def one(q: Array, k: Array, v: Array) -> Array:
+            return hardmax(q, k, v, mu.log_weights, times=times)
+
+        return jax.vmap(one)(*self.project(mu, x))
 
 
 class LinearAttention(AbstractHeads):
     """∫ ⟨Qx, Ky⟩ V y dmu(y) / |mu|: no exponential, exact on any measure through its second moment.
+
+    Arguments:
+        Q: queries, (h, k, d).
+        K: keys, (h, k, d).
+        V: values, (h, e, d).
+        W: outputs, (h, d_out, e).
+        scale: factor of the logits: 1 in the theory, 1/√k in trained models.
 
     Statement   = V (Σ + m mᵀ) A x for mean m and covariance Σ, A = KᵀQ
     Ref         castin2025.
@@ -49,11 +65,14 @@ class LinearAttention(AbstractHeads):
     [6.0]
     """
 
-    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Any) -> Array:
-        if not isinstance(mu, Prefixes):
+    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
+        if not isinstance(mu, Prefixes) or t is None:
             return self._moment(mu, x)
-        weights = mu.probabilities()
-        one = lambda q, k, v: masked_linear(q, k, v, weights, times=(t, mu.times))  # noqa: E731
+        weights, times = mu.probabilities(), (t, mu.times)
+
+        def one(q: Array, k: Array, v: Array) -> Array:
+            return masked_linear(q, k, v, weights, times=times)
+
         return jax.vmap(one)(*self.project(mu, x)) / _visible_share(mu, t)
 
     def on_gaussian(self, mu: AbstractGaussianLike, x: Array) -> Array:
@@ -69,6 +88,13 @@ class LinearAttention(AbstractHeads):
 class L2Attention(AbstractHeads):
     """Softmax of negative squared distances, e^{−|Qx−Ky|²}, which is bounded in the query.
 
+    Arguments:
+        Q: queries, (h, k, d).
+        K: keys, (h, k, d).
+        V: values, (h, e, d).
+        W: outputs, (h, d_out, e).
+        scale: factor of the squared distances.
+
     Statement   on N(m, Σ): x ↦ V (I + 2ΣKᵀK)^{-1} (m + 2ΣAx), A = KᵀQ
     Ref         kim2021; castin2025.
 
@@ -78,7 +104,7 @@ class L2Attention(AbstractHeads):
     [1.0]
     """
 
-    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Any) -> Array:
+    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
         _, k, v = self.project(mu, x)
         q = jnp.einsum("hkd,md->hmk", self.Q, x)
         # distances do not feel a common shift; centring keeps |k|² from swamping the logits
@@ -102,6 +128,13 @@ class L2Attention(AbstractHeads):
 class UnnormalizedAttention(AbstractHeads):
     """∫ e^{⟨Qx, Ky⟩} V y dmu(y) / |mu|: the softmax without its normaliser.
 
+    Arguments:
+        Q: queries, (h, k, d).
+        K: keys, (h, k, d).
+        V: values, (h, e, d).
+        W: outputs, (h, d_out, e).
+        scale: factor of the logits: 1 in the theory, 1/√k in trained models.
+
     Statement   on N(m, Σ), with a = Ax: x ↦ e^{⟨a, m⟩ + aᵀΣa/2} V (m + Σa), which is not affine
     Ref         geshkovski2023; castin2025.
 
@@ -111,12 +144,12 @@ class UnnormalizedAttention(AbstractHeads):
     [[0.5]]
     """
 
-    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Any) -> Array:
+    def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
         q, k, v = self.project(mu, x)
         out = attend(q, k, v, mu.log_weights - mu.log_mass, times=mask_times(mu, t))
         # nothing visible: log Z = −inf and values 0, so the product is 0
         values = jnp.exp(out.log_normalizer)[..., None] * out.values
-        return values / _visible_share(mu, t) if isinstance(mu, Prefixes) else values
+        return values / _visible_share(mu, t) if isinstance(mu, Prefixes) and t is not None else values
 
     def on_gaussian(self, mu: AbstractGaussianLike, x: Array) -> Array:
         def one(A: Array, V: Array) -> Array:

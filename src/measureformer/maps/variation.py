@@ -13,55 +13,73 @@ from jaxtyping import Array, Float
 from measureformer.attention import attend
 from measureformer.errors import DerivativeError, ShapeError
 from measureformer.maps.attention import Attention
-from measureformer.maps.base import AbstractInContextMap, no_closed_form, queries_of, refuse_blind
+from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.maps.queries import queries_of, refuse_blind
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import at_once, cast, common_dtype, finite, is_traced, on_device
 from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics.types import ArrayLike
 
 
 def first_variation(
-    G: AbstractInContextMap, mu: AbstractMeasure, x: Any, y: Any, *, t: Any = None, s: Any = None
+    G: AbstractInContextMap,
+    mu: AbstractMeasure,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    t: ArrayLike | None = None,
+    s: ArrayLike | None = None,
 ) -> Float[Array, "*m e"]:
-    """d/dε G(mu + ε δ_y, x) at ε = 0: for queries x (m, d) or (d,) and one point y (d,), on space–time δ_(y,s).
+    """The derivative of G(mu + ε δ_y, x) in ε at ε = 0; on space–time that of G(sigma + ε δ_(y,s), x, t).
+
+    For softmax attention the closed form below is used, on atoms, Gaussians and mixtures. Any other map is
+    differentiated along an atom at y of mass e^{−300} (e^{−60} in float32), too small to change a digit of the rest.
+    This is not the derivative in a log-weight, which at zero mass is 0. Maps that jump where mass appears, such as hard
+    attention at a new winner, are refused.
+
+    Arguments:
+        G: the map.
+        mu: the context.
+        x: one query (d,) or several (m, d).
+        y: the point that gets mass, (d,).
+        t: time of the queries, or one for each (m,); required on a `SpaceTime`.
+        s: time of the point; required on a `SpaceTime`.
 
     Statement   for one softmax head Γ: e^{⟨Ax,y⟩} / Z(x) · (V y − Γ(mu, x)), Z(x) = ∫ e^{⟨Ax,z⟩} dmu(z)
     Ref         furuya2025, equation (20).
-
-    For softmax attention this closed form is used, on atoms, Gaussians and mixtures. Any other map is differentiated
-    along an atom at y whose mass is so small (e^{−300} of mu, in float32 e^{−60}) that it changes no digit of the
-    rest. This is not the derivative in a log-weight, which at zero mass is 0. A map that jumps where mass appears, such
-    as hard attention at a new winner, has no such derivative.
 
     >>> import measureformer as mf
     >>> G = mf.Attention.head([[1.0]], [[1.0]], [[1.0]])
     >>> mf.first_variation(G, mf.Discrete.uniform([[0.0], [1.0]]), [0.0], [3.0]).tolist()
     [2.5]
     """
-    x, t, single = queries_of(mu, x, t)
-    y, s, _ = queries_of(mu, y, s)
-    if len(y) != 1:
-        raise ShapeError(got=f"{len(y)} points y", need="one point (d,)", do="Use a loop or jax.vmap over the points.")
-    for name, array in (("x", x), ("y", y)):
-        finite(array, name)
-    for times in (t, s):
-        G.check_meets(mu, times)
+    queries, times, single = queries_of(mu, x, t)
+    point, since, _ = queries_of(mu, y, s)
+    if len(point) != 1:
+        raise ShapeError(
+            got=f"{len(point)} points y", need="one point (d,)", do="Use a loop or jax.vmap over the points."
+        )
+    finite(queries, "x")
+    finite(point, "y")
+    for given in (times, since):
+        G.check_meets(mu, given)
     if G.masks:
-        refuse_blind(mu, t)
-    G.examine(mu, x, t)
+        refuse_blind(mu, times)
+    G.examine(mu, queries, times)
     if isinstance(mu, AbstractGaussianLike) and not isinstance(G, Attention):
         raise no_closed_form(G, mu, "first variation")
-    G, mu, x, t, y, s = cast((G, mu, x, t, y, s), common_dtype(G, mu, x))
-    if is_traced(G, mu, x, t, y, s):
-        out, _ = _compiled(G, mu, x, t, y, s)
+    G, mu, queries, times, point, since = cast((G, mu, queries, times, point, since), common_dtype(G, mu, queries))
+    if is_traced(G, mu, queries, times, point, since):
+        out, _ = _compiled(G, mu, queries, times, point, since)
     else:
         padded = mu.padded() if isinstance(mu, AbstractAtomic) else mu
-        rows = bucket(len(x))
-        queries = pad_rows(x, rows), None if t is None else pad_rows(t, rows)
-        out, jump = map(np.asarray, at_once(_compiled, G, padded, *queries, y, s))
-        _refuse_jump(G, y, float(jump))
-        out = on_device(out[: len(x)])
+        rows = bucket(len(queries))
+        filled = pad_rows(queries, rows), None if times is None else pad_rows(times, rows)
+        out, jump = map(np.asarray, at_once(_compiled, G, padded, *filled, point, since))
+        _refuse_jump(G, point, float(jump))
+        out = on_device(out[: len(queries)])
     return out[0] if single else out
 
 
@@ -87,7 +105,11 @@ def _refuse_jump(G: AbstractInContextMap, y: Any, jump: float) -> None:
 def closed_form(G: Attention, mu: Any, x: Any, y: Any) -> Array:
     """Σ_h W_h e^{⟨A_h x, y⟩}/Z_h(x) (V_h y − Γ_h(mu, x))."""
     if isinstance(mu, AbstractGaussianLike):
-        log_z, means = jax.vmap(lambda A: mu.tilt(x @ A.T))(G.A)
+
+        def tilted(A: Array) -> tuple[Array, Array]:
+            return mu.tilt(x @ A.T)
+
+        log_z, means = jax.vmap(tilted)(G.A)
         values = jnp.einsum("hmd,hed->hme", means, G.V)
     else:
         out = attend(*G.project(mu, x), mu.log_weights)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -14,17 +14,27 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DtypeError, NoClosedFormError, OptionError, ShapeError
 from measureformer.maps.base import AbstractInContextMap
+from measureformer.measures.base import AbstractMeasure
 from measureformer.numerics.arrays import at_once, default_float, finite, floats, positive_int, prng_key
 from measureformer.numerics.random import two_keys
+from measureformer.numerics.types import ArrayLike, Key
 
 ATOMS_AT_ONCE = 1 << 15
-"""Samples are treated side by side as long as they have together no more atoms than this."""
+"""Samples run side by side up to this many atoms in total."""
 LARGER = 64
-"""Without a closed form, the law is replaced by a sample this many times larger than the largest one."""
+"""Without a closed form, a sample this many times larger than the largest one stands for the law."""
+
+
+class Law(Protocol):
+    """A measure, or anything else that can be sampled."""
+
+    def sample(self, key: Key, n: int) -> AbstractMeasure:
+        """n independent draws as an empirical measure."""
+        ...
 
 
 class MeanField(eqx.Module):
-    """Errors against the number of tokens; see `mean_field`."""
+    """Errors against the number of tokens; see `mean_field_rate`."""
 
     sizes: tuple[int, ...]
     errors: Float[np.ndarray, " k"]
@@ -34,7 +44,7 @@ class MeanField(eqx.Module):
     order: float
     """Slope of the fitted line of log error against log size: −1/2 is the rate of Monte Carlo."""
     order_interval: tuple[float, float]
-    """Confidence interval of the order, if the errors do lie on a line."""
+    """Confidence interval of the order, assuming that the errors lie on a line."""
     samples: Float[np.ndarray, "k r"]
     """The error in each repetition."""
     reference: str
@@ -42,21 +52,27 @@ class MeanField(eqx.Module):
 
 
 def mean_field_rate(
-    f: Callable[[Any], Any],
-    law: Any,
-    key: Any,
+    f: Callable[[AbstractMeasure], ArrayLike],
+    law: Law,
+    key: Key,
     *,
     sizes: Sequence[int] = (64, 256, 1024),
     repetitions: int = 64,
-    exact: Any = None,
+    exact: ArrayLike | None = None,
 ) -> MeanField:
     """How fast f(mu_N) approaches f(law), where mu_N are N independent tokens drawn from the law.
 
-    f is a JAX function of a measure: `lambda mu: G(mu, x)` for a layer, `lambda mu: traj.map(t)(mu, x)` for a flow,
-    `lambda mu: mf.wasserstein(traj.map(t).push(mu), limit, 1)` with exact=0 for a distance. `exact` is f(law); left
-    out, it is computed, and if there is no closed form, replaced by the value on a sample 64 times as large as the
-    largest. The law is a measure, or anything with `sample(key, n)`. Repetitions run side by side in one program for
-    each size, which is compiled once for the same f. Intervals are for a confidence of 95 %, by the delta method.
+    Examples of f: `lambda mu: G(mu, x)` for a layer, `lambda mu: traj.map(t)(mu, x)` for a flow, and
+    `lambda mu: mf.wasserstein(traj.map(t).push(mu), limit, 1)` with exact=0 for a distance. Confidence intervals are at
+    95 %, by the delta method. Each size runs in one program, compiled once for the same f.
+
+    Arguments:
+        f: a JAX function of a measure; its value is a number or an array.
+        law: the law of the tokens: a measure, or an object with `sample(key, n)`.
+        key: key of the samples.
+        sizes: increasing values of N, at least two.
+        repetitions: independent samples of each size, at least two.
+        exact: f(law); by default its closed form, or else its value on a sample 64 times as large as the largest.
 
     Statement   √N (f(mu_N) − f(law)) is asymptotically normal if f has a first variation in L²(law), in any dimension;
                 E W_1(mu_N, law) is of order N^{-1/d} in dimension d ≥ 3
@@ -70,7 +86,7 @@ def mean_field_rate(
     (True, True)
     """
     sizes, repetitions = _checked(law, sizes, repetitions)
-    keys = _keys(key)
+    keys = two_keys(prng_key(key))
     value, reference = _reference(f, law, keys[0], sizes, exact)
     samples = np.stack([_batched(_ErrorOf(f, value), law, keys[1], n, repetitions) for n in sizes])
     finite(samples, "f(mu)")
@@ -102,19 +118,26 @@ class PairCovariance(eqx.Module):
 
 
 def pair_covariance(
-    T: Any,
-    psi: Callable[[Any], Any],
-    law: Any,
-    key: Any,
+    T: AbstractInContextMap,
+    psi: Callable[[Array], Array],
+    law: Law,
+    key: Key,
     *,
     sizes: Sequence[int] = (8, 16, 32, 64),
     repetitions: int = 2000,
 ) -> PairCovariance:
-    """Cov(ψ(X_1), ψ(X_2)) for two of N tokens that are independent at first and then pushed by T, against N.
+    """Cov(ψ(X_1), ψ(X_2)) for two of N tokens that start independent and are then pushed by T, against N.
 
-    T is an in-context map, such as the flow map `traj.map(t)`; `psi` is a function of points (n, d) with values (n,).
-    All pairs of tokens of a repetition are used, since they are alike. That the law of two tokens tends to the product
-    of their laws is called propagation of chaos. The estimator has no bias; intervals are for a confidence of 95 %.
+    Propagation of chaos means that the joint law of two tokens tends to the product of their laws. The estimator is
+    unbiased and averages over all pairs of tokens of a repetition; confidence intervals are at 95 %.
+
+    Arguments:
+        T: an in-context map, such as the flow map `traj.map(t)`.
+        psi: a JAX function of points (n, d), with values (n,).
+        law: the initial law of each token: a measure, or an object with `sample(key, n)`.
+        key: key of the samples.
+        sizes: increasing values of N, at least two, each at least 2.
+        repetitions: independent samples of each size, at least two.
 
     Statement   Cov(ψ(X_1), ψ(X_2)) = O(1/N) for a flow with a smooth velocity
     Ref         sznitman1991, Chapter I.
@@ -125,14 +148,15 @@ def pair_covariance(
     >>> bool(abs(found.covariances[0] - 3 / 8) < 5 * found.standard_errors[0])            # (2² − 1)/N
     True
     """
-    if not isinstance(T, AbstractInContextMap):
+    if not isinstance(T, AbstractInContextMap):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"T of type {type(T).__name__}", need="an in-context map", do="Pass a layer, or traj.map(t) of a flow."
         )
     sizes, repetitions = _checked(law, sizes, repetitions)
     if sizes[0] < 2:
         raise OptionError(got="sizes with 1", need="at least two tokens", do="Two tokens make a pair.")
-    found = [_pairs(T, psi, law, _keys(key)[1], n, repetitions) for n in sizes]
+    stream = two_keys(prng_key(key))[1]
+    found = [_pairs(T, psi, law, stream, n, repetitions) for n in sizes]
     covariances, errors = (np.array(column) for column in zip(*found, strict=True))
     order, half = _line(sizes, np.abs(covariances), errors / np.abs(covariances))
     return PairCovariance(sizes, covariances, errors, order, (order - half, order + half))
@@ -142,7 +166,7 @@ class _Moments(eqx.Module):
     """Mean and variance of ψ over the tokens, after T."""
 
     T: AbstractInContextMap
-    psi: Callable[[Any], Any]
+    psi: Callable[[Array], Array]
 
     def __call__(self, mu: Any) -> Array:
         values = self.psi(self.T.push(mu).points)
@@ -155,19 +179,20 @@ class _Moments(eqx.Module):
         return jnp.stack([jnp.mean(values), jnp.var(values)])
 
 
-def _pairs(T: Any, psi: Any, law: Any, key: Any, n: int, repetitions: int) -> tuple[float, float]:
+def _pairs(
+    T: AbstractInContextMap, psi: Callable[[Array], Array], law: Law, key: Key, n: int, repetitions: int
+) -> tuple[float, float]:
     """The covariance and its standard error."""
-
     found = _batched(_Moments(T, psi), law, key, n, repetitions)
     finite(found, "psi(x)")
     means, variances = found[:, 0] - found[:, 0].mean(), found[:, 1]
-    # means of ψ_i ψ_j over pairs i ≠ j in one repetition, ψ being centred; then the bias of centring is taken out
+    # means of ψ_i ψ_j over pairs i ≠ j in one repetition, with centred ψ; the last term removes the bias of centring
     pairs = means**2 - variances / (n - 1)
     covariance = pairs.mean() + (means**2).mean() / (repetitions - 1)
     return float(covariance), float(pairs.std(ddof=1) / math.sqrt(repetitions))
 
 
-def _checked(law: Any, sizes: Any, repetitions: Any) -> tuple[tuple[int, ...], int]:
+def _checked(law: Law, sizes: Sequence[int], repetitions: int) -> tuple[tuple[int, ...], int]:
     if not hasattr(law, "sample"):
         raise DtypeError(
             got=f"a law of type {type(law).__name__}",
@@ -184,11 +209,9 @@ def _checked(law: Any, sizes: Any, repetitions: Any) -> tuple[tuple[int, ...], i
     return counts, repetitions
 
 
-def _keys(key: Any) -> tuple[Array, Array]:
-    return two_keys(prng_key(key))
-
-
-def _reference(f: Any, law: Any, key: Any, sizes: tuple[int, ...], exact: Any) -> tuple[np.ndarray, str]:
+def _reference(
+    f: Callable[[Any], ArrayLike], law: Law, key: Key, sizes: tuple[int, ...], exact: ArrayLike | None
+) -> tuple[np.ndarray, str]:
     if exact is not None:
         value, source = floats(exact, "exact"), "given value"
     else:
@@ -204,11 +227,11 @@ def _reference(f: Any, law: Any, key: Any, sizes: tuple[int, ...], exact: Any) -
 class _ErrorOf(eqx.Module):
     """|f(mu) − value|. A module, so that the same f is compiled only once."""
 
-    f: Callable[[Any], Any]
-    value: Any
+    f: Callable[[Any], ArrayLike]
+    value: np.ndarray
 
     def __call__(self, mu: Any) -> Array:
-        found = self.f(mu)
+        found = jnp.asarray(self.f(mu))
         if jnp.shape(found) != self.value.shape:
             raise ShapeError(
                 got=f"f(mu) of shape {jnp.shape(found)} and a reference of shape {self.value.shape}",
@@ -218,23 +241,23 @@ class _ErrorOf(eqx.Module):
         return jnp.sqrt(jnp.sum((found - self.value.astype(found.dtype)) ** 2))
 
 
-def _batched(statistic: Callable[[Any], Any], law: Any, key: Any, n: int, repetitions: int) -> np.ndarray:
+def _batched(statistic: Callable[[Any], Array], law: Law, key: Key, n: int, repetitions: int) -> np.ndarray:
     """A statistic of samples of n tokens, for all repetitions: one compiled program, in batches of bounded size."""
-    # sizes differ in their key too, so that errors of different sizes are independent
+    # one key per size, so that errors of different sizes are independent
     keys = at_once(lambda: jax.random.split(jax.random.fold_in(key, n), repetitions))
     batch = max(1, min(repetitions, ATOMS_AT_ONCE // n))
     return np.asarray(at_once(_program, statistic, law, keys, n, batch), default_float())
 
 
 @eqx.filter_jit
-def _program(statistic: Callable[[Any], Any], law: Any, keys: Array, n: int, batch: int) -> Array:
+def _program(statistic: Callable[[Any], Array], law: Law, keys: Array, n: int, batch: int) -> Array:
     return jax.lax.map(lambda key: statistic(law.sample(key, n)), keys, batch_size=batch)
 
 
 def _line(sizes: tuple[int, ...], values: np.ndarray, spread: np.ndarray) -> tuple[float, float]:
-    """Slope of log values against log sizes, weighted by the certainty of each, and half of its interval."""
+    """Slope of log values against log sizes, weighted by inverse variances, and the half-width of its interval."""
     x, y = np.log(sizes), np.log(values)
-    # values that seem to be certain must not outweigh all others
+    # a spread near zero must not outweigh all other values
     w = 1 / np.maximum(spread, 1e-12) ** 2
     x = x - (w @ x) / w.sum()
     strength = w @ x**2

@@ -3,6 +3,7 @@
 # no postponed annotations here: Equinox reads AbstractVar from the class, not from a string
 import abc
 import math
+import typing
 from typing import Any, Self
 
 import jax
@@ -26,6 +27,7 @@ from measureformer.numerics.arrays import (
     positive_int,
 )
 from measureformer.numerics.random import uniform
+from measureformer.numerics.types import ArrayLike, Key
 
 
 class AbstractAtomic(AbstractMeasure):
@@ -77,35 +79,37 @@ class AbstractAtomic(AbstractMeasure):
         positive = largest > 0
         return on_device(xp.where(positive, xp.sqrt(xp.where(positive, largest, xp.ones_like(largest))), 0 * largest))
 
-    def reweighted(self, log_factor: Any) -> Self:
+    def reweighted(self, log_factor: ArrayLike) -> Self:
         factor = host(log_factor).astype(self.log_weights.dtype)
         return self.with_log_weights(on_device(host(self.log_weights) + factor))
 
     @abc.abstractmethod
-    def with_points(self, points: Float[Array, "n e"]) -> Self:
+    def with_points(self, points: Array) -> Self:
         """The same weights (and times) at other points: what a push-forward does."""
 
     @abc.abstractmethod
-    def with_log_weights(self, log_weights: Float[Array, " n"]) -> Self:
+    def with_log_weights(self, log_weights: Array) -> Self:
         """The same points (and times) with other weights."""
 
     @abc.abstractmethod
-    def rows(self, index: Any) -> Self:
-        """The atoms at these positions, on concrete arrays, in NumPy."""
+    def rows(self, index: ArrayLike | slice) -> Self:
+        """The atoms at these positions."""
 
     @abc.abstractmethod
     def _keys(self) -> np.ndarray:
-        """What two atoms must share to be the same atom, one row each."""
+        """What two atoms must share to be the same atom, one row each: the point, and its time if it has one."""
 
     @abc.abstractmethod
     def padded(self, size: int | None = None) -> Self:
-        """The same measure with zero-mass copies of atom 0 appended, up to a bucket size.
+        """The same measure with zero-mass copies of atom 0 appended.
 
-        Pad before your own `jit`, and a new n will not compile anew. Library calls do it by themselves.
+        Pad before your own `jit`, so that a new n compiles nothing. Library calls pad by themselves.
+
+        Arguments:
+            size: number of atoms after padding; by default the smallest bucket size that holds them.
         """
 
-    def sample(self, key: Any, n: int) -> Self:
-        """The empirical measure of n independent draws (mass 1)."""
+    def sample(self, key: Key, n: int) -> Self:
         n = positive_int(n, "n")
         draws = uniform(key, n)
         xp = namespace(self, draws)
@@ -135,8 +139,11 @@ class AbstractAtomic(AbstractMeasure):
     def same_as(self, other: Self, atol: float = 0.0) -> bool:
         """Whether two measures are equal: atoms closer than `atol` are joined, then the masses of the groups compared.
 
-        Merging, splitting and reordering atoms and adding passive tokens change nothing. Masses agree if they differ by
-        at most `atol` (plus rounding) times the total mass.
+        Merging, splitting or reordering atoms and adding passive tokens does not change the answer.
+
+        Arguments:
+            other: the measure to compare with.
+            atol: tolerance, for distances between atoms and, times the total mass, for masses (plus rounding).
         """
         concrete(self, "same_as")
         if type(self) is not type(other) or self.dim != other.dim:
@@ -194,10 +201,10 @@ def _same(mu: AbstractAtomic, nu: AbstractAtomic, atol: float) -> bool:
     from scipy.sparse.csgraph import connected_components
     from scipy.spatial import KDTree
 
-    keys = np.concatenate([mu._keys(), nu._keys()])
-    pairs = KDTree(keys).query_pairs(atol, output_type="ndarray")
+    keys = np.concatenate([mu._keys(), nu._keys()])  # pyright: ignore[reportPrivateUsage] of this module
+    pairs = typing.cast(np.ndarray, KDTree(keys).query_pairs(atol, output_type="ndarray"))
     links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(keys), len(keys)))
-    count, group = connected_components(links, directed=False)
+    count, group = typing.cast(tuple[int, np.ndarray], connected_components(links, directed=False))
     signed = np.concatenate([np.asarray(mu.weights), -np.asarray(nu.weights)])
     mass = max(float(mu.mass), float(nu.mass))
     rounding = 64 * np.finfo(signed.dtype).eps

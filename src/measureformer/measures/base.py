@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import equinox as eqx
 from jaxtyping import Array, Float
 
 from measureformer.errors import NegativeWeightError
 from measureformer.numerics.arrays import default_float, floats, is_traced, namespace, on_device
+from measureformer.numerics.types import ArrayLike, Key
+
+if TYPE_CHECKING:
+    from measureformer.measures.atomic import AbstractAtomic
 
 
 class AbstractMeasure(eqx.Module):
     """A finite positive measure: add two of them, multiply by a positive number, integrate, push, sample.
 
-    Measures are PyTrees: they go through `jit`, `grad` and `vmap`. Values are checked in the named constructors, on
-    concrete arrays only; under a trace nothing but shapes can be looked at.
+    Measures are PyTrees: they go through `jit`, `grad` and `vmap`. The named constructors check values of concrete
+    arrays; under a trace only shapes can be checked.
     """
 
     # NumPy would otherwise try to multiply a measure element by element
@@ -46,12 +50,17 @@ class AbstractMeasure(eqx.Module):
         """Covariance of the normalised measure."""
 
     @abc.abstractmethod
-    def reweighted(self, log_factor: Float[Array, ""]) -> Self:
+    def reweighted(self, log_factor: ArrayLike) -> Self:
         """The measure times e^{log_factor}."""
 
     @abc.abstractmethod
-    def sample(self, key: Any, n: int) -> Any:
-        """The empirical measure of n independent draws from the normalised measure."""
+    def sample(self, key: Key, n: int) -> AbstractAtomic:
+        """The empirical measure of n independent draws from the normalised measure; its mass is 1.
+
+        Arguments:
+            key: random key, e.g. `jax.random.key(0)`.
+            n: number of draws.
+        """
 
     def second_moment(self) -> Float[Array, "d d"]:
         """∫ y yᵀ dmu of the normalised measure."""
@@ -62,14 +71,14 @@ class AbstractMeasure(eqx.Module):
         """The same measure with mass 1."""
         return self.reweighted(-self.log_mass)
 
-    def __mul__(self, factor: Any) -> Self:
+    def __mul__(self, factor: ArrayLike) -> Self:
         if isinstance(factor, AbstractMeasure):
             return NotImplemented
         return self.reweighted(_log_positive(factor, "factor"))
 
     __rmul__ = __mul__
 
-    def __truediv__(self, divisor: Any) -> Self:
+    def __truediv__(self, divisor: ArrayLike) -> Self:
         if isinstance(divisor, AbstractMeasure):
             return NotImplemented
         return self.reweighted(-_log_positive(divisor, "divisor"))

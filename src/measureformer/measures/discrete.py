@@ -26,6 +26,7 @@ from measureformer.numerics.arrays import (
     shaped,
 )
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+from measureformer.numerics.types import ArrayLike
 
 Measure = TypeVar("Measure", bound=AbstractMeasure)
 MOST_LEVELS = 20
@@ -34,8 +35,12 @@ MOST_LEVELS = 20
 class Discrete(AbstractAtomic):
     """A measure of finitely many weighted points: Σ_i a_i δ_{x_i}, any finite positive mass.
 
-    Zero weights are allowed: such an atom is a passive token, carried along but felt by nobody. Constructors:
-    `uniform`, `weighted`, `dirac`, `cantor`. The bare constructor takes JAX arrays and checks nothing.
+    An atom of weight zero is a passive token: layers move it, and it influences no other. Use the constructors
+    `uniform`, `weighted`, `dirac` or `cantor`; the bare constructor checks nothing.
+
+    Arguments:
+        points: one atom per row, (n, d), as a JAX array.
+        log_weights: logarithms of the weights, (n,); −inf for a passive token.
 
     >>> import measureformer as mf
     >>> mu = mf.Discrete.weighted([[0.0, 0.0], [2.0, 0.0]], [1, 3])
@@ -49,7 +54,7 @@ class Discrete(AbstractAtomic):
     points: Float[Array, "n d"]
     log_weights: Float[Array, " n"]
 
-    def __init__(self, points: Any, log_weights: Any = None) -> None:
+    def __init__(self, points: Array, log_weights: Array | None = None) -> None:
         if log_weights is None:
             raise ShapeError(
                 got="points without weights",
@@ -59,28 +64,40 @@ class Discrete(AbstractAtomic):
         self.points, self.log_weights = points, log_weights
 
     @staticmethod
-    def uniform(points: Any) -> Discrete:
-        """The probability measure with equal weights 1/n at the rows of `points`."""
-        points = checked_points(points)
-        return Discrete(owned(points), uniform_log_weights(points))
+    def uniform(points: ArrayLike) -> Discrete:
+        """The probability measure with equal weights 1/n.
+
+        Arguments:
+            points: one atom per row, (n, d) with n, d ≥ 1.
+        """
+        rows = checked_points(points)
+        return Discrete(owned(rows), uniform_log_weights(rows))
 
     @staticmethod
-    def weighted(points: Any, weights: Any) -> Discrete:
-        """The measure with mass `weights[i]` at `points[i]`; weights are non-negative, and not all zero."""
-        points = checked_points(points)
-        log_weights = checked_log_weights(weights, points)
-        return Discrete(cast(owned(points), log_weights.dtype), log_weights)
+    def weighted(points: ArrayLike, weights: ArrayLike) -> Discrete:
+        """The measure with mass `weights[i]` at `points[i]`.
+
+        Arguments:
+            points: one atom per row, (n, d) with n, d ≥ 1.
+            weights: masses ≥ 0, (n,), not all zero.
+        """
+        rows = checked_points(points)
+        log_weights = checked_log_weights(weights, rows)
+        return Discrete(cast(owned(rows), log_weights.dtype), log_weights)
 
     @staticmethod
-    def dirac(x: Any) -> Discrete:
-        """The unit mass at the point x of shape (d,)."""
+    def dirac(x: ArrayLike) -> Discrete:
+        """The unit mass at the point x, (d,)."""
         return Discrete.uniform(shaped(floats(x, "x"), "x", "d")[None])
 
     @staticmethod
     def cantor(level: int) -> Discrete:
         """2^level equal atoms that tend to the Cantor measure on [0, 1], which has neither atoms nor a density.
 
-        They lie at the centres of the intervals that are left after `level` times taking out the middle third.
+        They lie at the centres of the intervals that remain after removing the middle thirds `level` times.
+
+        Arguments:
+            level: number of removals, from 1 to 20.
 
         Statement   ∫ e^{by} = e^{b/2} Π_{k ≤ level} cosh(b 3^{-k}); W_1 to the Cantor measure is 3^{-level-1}
         Ref         billingsley1999, Section 1.
@@ -99,13 +116,13 @@ class Discrete(AbstractAtomic):
             points = np.concatenate([points / 3, points / 3 + 2 / 3])
         return Discrete.uniform(points[:, None])
 
-    def with_points(self, points: Any) -> Discrete:
+    def with_points(self, points: Array) -> Discrete:
         return Discrete(points, self.log_weights)
 
-    def with_log_weights(self, log_weights: Any) -> Discrete:
+    def with_log_weights(self, log_weights: Array) -> Discrete:
         return Discrete(self.points, log_weights)
 
-    def rows(self, index: Any) -> Discrete:
+    def rows(self, index: ArrayLike | slice) -> Discrete:
         xp = namespace(self, index)
         return Discrete(*(on_device(xp.asarray(entry)[index]) for entry in (self.points, self.log_weights)))
 
@@ -117,17 +134,25 @@ class Discrete(AbstractAtomic):
     def _keys(self) -> np.ndarray:
         return np.asarray(self.points)
 
-    def integrate(self, f: Callable[[Float[Array, "n d"]], Any]) -> Array:
-        """∫ f dmu for a function of an (n, d) array of points, with values of shape (n,) or (n, c)."""
+    def integrate(self, f: Callable[[Float[Array, "n d"]], ArrayLike]) -> Array:
+        """∫ f dmu.
+
+        Arguments:
+            f: function of all atoms (n, d) with values (n,) or (n, c).
+        """
         return integrated(self, f(self.points))
 
-    def push(self, T: Callable[[Float[Array, "n d"]], Any]) -> Discrete:
-        """The push-forward T♯mu by a function of an (n, d) array of points, with values (n, e)."""
+    def push(self, T: Callable[[Float[Array, "n d"]], ArrayLike]) -> Discrete:
+        """The push-forward T♯mu.
+
+        Arguments:
+            T: function of all atoms (n, d) with values (n, e).
+        """
         pushed = self.with_points(owned(pushed_points(self, T(self.points))))
         return cast(pushed, common_dtype(pushed))
 
     def __add__(self, other: Discrete) -> Discrete:
-        if not isinstance(other, Discrete):
+        if not isinstance(other, Discrete):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             return NotImplemented
         meet(self, other)
         return joined(self, other)
@@ -137,7 +162,11 @@ def joined(mu: Measure, nu: Measure) -> Measure:
     """The arrays of two measures of one kind, one after the other, in their common precision."""
     xp = namespace(mu, nu)
     pair = cast((mu, nu), common_dtype(mu, nu))
-    return jax.tree.map(lambda one, other: on_device(xp.concatenate([one, other])), *pair)
+
+    def end_to_end(one: Array, other: Array) -> Array:
+        return on_device(xp.concatenate([one, other]))
+
+    return jax.tree.map(end_to_end, *pair)
 
 
 def checked_points(points: Any) -> Any:

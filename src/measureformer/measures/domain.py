@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from typing import Any
+from typing import cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,8 +13,9 @@ from jaxtyping import Array
 
 from measureformer.errors import DimensionMismatchError, DomainError
 from measureformer.measures.atomic import concrete
-from measureformer.numerics.arrays import floats, on_device, owned, positive_int, scalar, shaped
+from measureformer.numerics.arrays import floats, on_device, owned, positive_int, shaped
 from measureformer.numerics.random import generator
+from measureformer.numerics.types import ArrayLike, Key
 
 ROUNDING = 1e-12
 """A point this share of the diameter off the domain counts as in it."""
@@ -53,7 +54,7 @@ class AbstractDomain(eqx.Module):
 
     @abc.abstractmethod
     def chord(self, rng: np.random.Generator, through: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ends of a segment in the domain through this point of it, in a random direction, as long as can be."""
+        """Ends of the longest segment in the domain through this point of it, in a random direction."""
 
     @abc.abstractmethod
     def support(self, directions: np.ndarray) -> np.ndarray:
@@ -71,12 +72,21 @@ class AbstractDomain(eqx.Module):
         """An admissible measure next to this one."""
         return self.project(points), weights
 
-    def sample(self, key: Any, n: int) -> Array:
-        """n independent points (n, d), uniform in the domain."""
+    def sample(self, key: Key, n: int) -> Array:
+        """n independent points (n, d), uniform in the domain.
+
+        Arguments:
+            key: random key, e.g. `jax.random.key(0)`.
+            n: number of points.
+        """
         return on_device(self.draw(generator(key), positive_int(n, "n")))
 
-    def contains(self, points: Any) -> np.ndarray:
-        """Which of the points (n, d) lie in the domain, up to rounding."""
+    def contains(self, points: ArrayLike) -> np.ndarray:
+        """Which of the points lie in the domain, up to rounding.
+
+        Arguments:
+            points: one point per row, (n, d).
+        """
         rows = shaped(np.asarray(floats(points, "points")), "points", "n d")
         if rows.shape[1] != self.dim:
             raise DimensionMismatchError(
@@ -90,6 +100,10 @@ class AbstractDomain(eqx.Module):
 class Box(AbstractDomain):
     """The box of points x with low ≤ x ≤ high, coordinate by coordinate.
 
+    Arguments:
+        low: lower ends, (d,).
+        high: upper ends, (d,), each larger than the lower one.
+
     >>> import measureformer as mf
     >>> box = mf.Box([-1.0, 0.0], [1.0, 2.0])
     >>> box.dim, box.contains([[0.0, 0.0], [0.0, 3.0]]).tolist(), round(box.diameter, 3)
@@ -99,21 +113,22 @@ class Box(AbstractDomain):
     low: Array
     high: Array
 
-    def __init__(self, low: Any, high: Any) -> None:
-        low, high = (shaped(floats(end, name), name, "d") for end, name in ((low, "low"), (high, "high")))
+    def __init__(self, low: ArrayLike, high: ArrayLike) -> None:
         concrete((low, high), "Box")
-        if low.shape != high.shape:
+        ends = [np.asarray(shaped(floats(end, name), name, "d")) for end, name in ((low, "low"), (high, "high"))]
+        least, most = ends
+        if least.shape != most.shape:
             raise DimensionMismatchError(
-                got=f"{low.shape[0]} lower and {high.shape[0]} upper ends", need="as many", do="Give two vectors (d,)."
+                got=f"{len(least)} lower and {len(most)} upper ends", need="as many", do="Give two vectors (d,)."
             )
-        _compact(np.concatenate([low, high]), "ends")
-        if low.shape[0] == 0 or not (np.asarray(low) < np.asarray(high)).all():
+        _compact(np.concatenate(ends), "ends")
+        if len(least) == 0 or not (least < most).all():
             raise DomainError(
-                got=f"low = {np.asarray(low)} and high = {np.asarray(high)}",
+                got=f"low = {least} and high = {most}",
                 need="low < high in every coordinate",
                 do="Leave out coordinates that do not vary.",
             )
-        self.low, self.high = owned(low), owned(high)
+        self.low, self.high = map(owned, ends)
 
     @property
     def dim(self) -> int:
@@ -137,7 +152,7 @@ class Box(AbstractDomain):
         return np.maximum(directions * np.asarray(self.low), directions * np.asarray(self.high)).sum(axis=-1)
 
     def inside(self, points: Array) -> Array:
-        slack = ROUNDING * jnp.linalg.norm(self.high - self.low)
+        slack = ROUNDING * cast(Array, jnp.linalg.norm(self.high - self.low))
         return jnp.all((points >= self.low - slack) & (points <= self.high + slack), axis=-1)
 
     def chord(self, rng: np.random.Generator, through: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -152,6 +167,10 @@ class Box(AbstractDomain):
 class Ball(AbstractDomain):
     """The ball of points x with |x − center| ≤ radius.
 
+    Arguments:
+        center: its centre, (d,).
+        radius: a positive number.
+
     >>> import measureformer as mf
     >>> mf.Ball([0.0, 0.0], 2.0).contains([[0.0, 2.0], [2.0, 2.0]]).tolist()
     [True, False]
@@ -160,18 +179,18 @@ class Ball(AbstractDomain):
     center: Array
     radius: float
 
-    def __init__(self, center: Any, radius: Any) -> None:
-        center = shaped(floats(center, "center"), "center", "d")
+    def __init__(self, center: ArrayLike, radius: ArrayLike) -> None:
         concrete((center, radius), "Ball")
-        _compact(np.asarray(center), "center")
+        middle = np.asarray(shaped(floats(center, "center"), "center", "d"))
+        _compact(middle, "center")
         number = floats(radius, "radius")
-        if number.ndim != 0 or not 0 < float(number) < math.inf or center.shape[0] == 0:
+        if number.ndim != 0 or not 0 < float(number) < math.inf or len(middle) == 0:
             raise DomainError(
-                got=f"radius = {radius} around a center of shape {center.shape}",
+                got=f"radius = {radius} around a center of shape {middle.shape}",
                 need="a positive finite radius, and at least one coordinate: the theorem is about compact domains",
                 do="Take a ball that holds your data, such as mu.radius().",
             )
-        self.center, self.radius = owned(center), float(scalar(radius, "radius"))
+        self.center, self.radius = owned(middle), float(number)
 
     @property
     def dim(self) -> int:
@@ -199,7 +218,7 @@ class Ball(AbstractDomain):
         return directions @ self.middle + self.radius * np.linalg.norm(directions, axis=-1)
 
     def inside(self, points: Array) -> Array:
-        return jnp.linalg.norm(points - self.center, axis=-1) <= (1 + 3 * ROUNDING) * self.radius
+        return cast(Array, jnp.linalg.norm(points - self.center, axis=-1)) <= (1 + 3 * ROUNDING) * self.radius
 
     def chord(self, rng: np.random.Generator, through: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         direction, out = _direction(rng, self.dim), through - self.middle
@@ -212,7 +231,11 @@ class FixedTimes(AbstractDomain):
     """Points (x, t) with x in a domain and t one of finitely many times, and measures with equal mass at each time.
 
     On these measures causal maps are continuous. In plain space–time they are not: when two times merge, tokens begin
-    to see each other; and when the mass at the first time vanishes, nothing is left that its tokens could see.
+    to see each other; when the mass at the first time vanishes, its tokens see nothing.
+
+    Arguments:
+        space: the domain of x.
+        times: admissible times, (k,).
 
     >>> import measureformer as mf
     >>> domain = mf.measures.domain.FixedTimes(mf.Box([-1.0], [1.0]), times=[0.5, 1.0])
@@ -223,10 +246,10 @@ class FixedTimes(AbstractDomain):
     space: AbstractDomain
     times: Array
 
-    def __init__(self, space: AbstractDomain, times: Any) -> None:
-        times = np.unique(np.asarray(shaped(floats(times, "times"), "times", "k")))
-        _compact(times, "times")
-        self.space, self.times = space, owned(times)
+    def __init__(self, space: AbstractDomain, times: ArrayLike) -> None:
+        values = np.unique(np.asarray(shaped(floats(times, "times"), "times", "k")))
+        _compact(values, "times")
+        self.space, self.times = space, owned(values)
 
     @property
     def dim(self) -> int:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from measureformer.errors import NegativeWeightError, TooManyAtomsError
 from measureformer.measures.atomic import concrete
 from measureformer.numerics.arrays import finite, floats, shaped
+from measureformer.numerics.types import ArrayLike
 
 LARGEST = 20
 """The 2^n subset sums fit comfortably up to here; for random weights the gap is about 3^{−n}."""
 
 
-def subset_sum_gap(weights: Any) -> float:
+def subset_sum_gap(weights: ArrayLike) -> float:
     """The minimal gap min{ |Σ_I a − Σ_J a| : I ≠ J } between sums of weights over different sets of atoms.
+
+    Arguments:
+        weights: positive masses, (n,) with 1 ≤ n ≤ 20.
 
     Statement   gap > 0 iff every subset of atoms is recognised by its mass (generic weights); the gap is ≤ min_j a_j
                 because the empty set takes part

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 import math
+import typing
 from collections.abc import Callable
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import equinox as eqx
 import jax
@@ -32,33 +33,40 @@ from measureformer.numerics.arrays import (
 from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.random import normal
 from measureformer.numerics.roots import psd_root
+from measureformer.numerics.types import ArrayLike, Key
+
+if TYPE_CHECKING:
+    from measureformer.measures.mixture import GaussianMixture
 
 
 class AbstractGaussianLike(AbstractMeasure):
     """A Gaussian or a finite mixture of Gaussians: what can be tilted by e^{⟨a,y⟩ − yᵀHy/2} in closed form."""
 
-    def tilt(self, a: Any, H: Any = None) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
+    def tilt(self, a: ArrayLike, H: ArrayLike | None = None) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
         """log Z(a) and the tilted mean, for Z(a) = ∫ e^{⟨a,y⟩ − yᵀHy/2} dmu(y) of the normalised measure.
 
-        The tilted mean is ∫ y e^{⟨a,y⟩ − yᵀHy/2} dmu(y) / Z(a): softmax without H, L2 attention with H = 2KᵀK. `a` is
-        (m, d), one tilt per row; H is positive semidefinite, which is checked on concrete arrays only.
+        The tilted mean is ∫ y e^{⟨a,y⟩ − yᵀHy/2} dmu(y) / Z(a): softmax without H, L2 attention with H = 2KᵀK.
+
+        Arguments:
+            a: one tilt per row, (m, d).
+            H: positive semidefinite, (d, d); zero by default. Its eigenvalues are not checked under a trace.
         """
-        a = shaped(floats(a, "a"), "a", "m d")
-        if a.shape[1] != self.dim or a.shape[0] == 0:
+        tilts = shaped(floats(a, "a"), "a", "m d")
+        count, dim = tilts.shape
+        if dim != self.dim or count == 0:
             raise DimensionMismatchError(
-                got=f"a of shape {a.shape} for a measure on R^{self.dim}",
+                got=f"a of shape {tilts.shape} for a measure on R^{self.dim}",
                 need=f"(m, {self.dim}), not empty",
                 do="One tilt per row: add an axis with a[None] for a single one.",
             )
-        finite(a, "a")
-        if H is not None:
-            H = checked_covariances(shaped(floats(H, "H"), "H", "d d"), self.dim, "H")
-        dtype = common_dtype(self, a, H)
-        if is_traced(self, a, H):
-            return _compiled_tilted(*cast((self, a, H), dtype))
-        count = a.shape[0]
+        finite(tilts, "a")
+        form = None if H is None else checked_covariances(shaped(floats(H, "H"), "H", "d d"), self.dim, "H")
+        dtype = common_dtype(self, tilts, form)
+        if is_traced(self, tilts, form):
+            return _compiled_tilted(*cast((self, tilts, form), dtype))
+        padded = cast((self, pad_rows(tilts, bucket(count)), form), dtype)
         with jax.ensure_compile_time_eval():
-            log_z, means = map(np.asarray, _compiled_tilted(*cast((self, pad_rows(a, bucket(count)), H), dtype)))
+            log_z, means = map(np.asarray, _compiled_tilted(*padded))
         return on_device(log_z[:count]), on_device(means[:count])
 
     @abc.abstractmethod
@@ -68,22 +76,27 @@ class AbstractGaussianLike(AbstractMeasure):
         """The formula behind `tilt`: pure JAX, called under `jit`."""
 
     @abc.abstractmethod
-    def push_affine(self, B: Any, b: Any) -> Self:
-        """The image under y ↦ B y + b, B of shape (e, d) and b of shape (e,): of the same kind."""
+    def push_affine(self, B: ArrayLike, b: ArrayLike) -> Self:
+        """The image under y ↦ B y + b, exactly.
+
+        Arguments:
+            B: matrix, (e, d).
+            b: vector, (e,).
+        """
 
     @abc.abstractmethod
     def discretize(self, n: int) -> Discrete:
-        """n atoms that follow the law closely: quasi-Monte Carlo points, the same ones at every call."""
+        """A measure of n atoms that follow the law closely: quasi-Monte Carlo points, the same ones at every call."""
 
     def radius(self) -> Float[Array, ""]:
         """inf: the support is unbounded (a covariance of zero is not singled out)."""
         return on_device(np.asarray(np.inf, common_dtype(self)))
 
-    def integrate(self, f: Callable[[Array], Any]) -> NoReturn:
+    def integrate(self, f: Callable[[Array], ArrayLike]) -> NoReturn:
         """Refused: a general f has no closed form; use `discretize(n).integrate(f)`."""
         self._refuse("integrate of a general function")
 
-    def push(self, T: Callable[[Array], Any]) -> NoReturn:
+    def push(self, T: Callable[[Array], ArrayLike]) -> NoReturn:
         """Refused for a general T; `push_affine(B, b)` is exact, `discretize(n).push(T)` is not."""
         self._refuse("push by a general function")
 
@@ -97,7 +110,12 @@ class AbstractGaussianLike(AbstractMeasure):
 
 
 class Gaussian(AbstractGaussianLike):
-    """The normal law N(mean, cov), times a mass; `cov` may be singular. Sums of Gaussians are mixtures.
+    """The normal law N(mean, cov), times a mass. Sums of Gaussians are mixtures.
+
+    Arguments:
+        mean: its mean, (d,).
+        cov: its covariance, (d, d), possibly singular.
+        log_mass: logarithm of the mass.
 
     >>> import measureformer as mf
     >>> g = mf.Gaussian([1.0, 0.0], [[2.0, 0.5], [0.5, 1.0]])
@@ -111,14 +129,14 @@ class Gaussian(AbstractGaussianLike):
     cov: Float[Array, "d d"]
     log_weight: Float[Array, ""]
 
-    def __init__(self, mean: Any, cov: Any, *, log_mass: Any = 0.0) -> None:
-        mean = shaped(floats(mean, "mean"), "mean", "d")
-        if mean.shape[0] == 0:
+    def __init__(self, mean: ArrayLike, cov: ArrayLike, *, log_mass: ArrayLike = 0.0) -> None:
+        center = shaped(floats(mean, "mean"), "mean", "d")
+        if center.shape[0] == 0:
             raise ShapeError(got="a mean of shape (0,)", need="dimension d ≥ 1", do="Pass a mean with d ≥ 1 entries.")
-        cov = checked_covariances(shaped(floats(cov, "cov"), "cov", "d d"), mean.shape[0])
-        finite(mean, "mean")
-        dtype = common_dtype(mean, cov)
-        self.center, self.cov = cast((owned(mean), owned(cov)), dtype)
+        matrix = checked_covariances(shaped(floats(cov, "cov"), "cov", "d d"), center.shape[0])
+        finite(center, "mean")
+        dtype = common_dtype(center, matrix)
+        self.center, self.cov = cast((owned(center), owned(matrix)), dtype)
         self.log_weight = cast(scalar(log_mass, "log_mass"), dtype)
 
     @property
@@ -135,7 +153,7 @@ class Gaussian(AbstractGaussianLike):
     def covariance(self) -> Float[Array, "d d"]:
         return self.cov
 
-    def reweighted(self, log_factor: Any) -> Gaussian:
+    def reweighted(self, log_factor: ArrayLike) -> Gaussian:
         log_mass = host(self.log_weight) + host(log_factor).astype(self.log_weight.dtype)
         return Gaussian(self.center, self.cov, log_mass=log_mass)
 
@@ -146,16 +164,17 @@ class Gaussian(AbstractGaussianLike):
             return a @ self.center + 0.5 * jnp.sum(a * moved, axis=1), self.center + moved
         system = jnp.eye(self.dim, dtype=self.cov.dtype) + self.cov @ H
         # (I+ΣH)^{-1} applied to Σ and to m: covariance and mean of what is left, for singular Σ and H too
-        factors = jax.scipy.linalg.lu_factor(system)
-        left = jax.scipy.linalg.lu_solve(factors, jnp.concatenate([self.cov, self.center[:, None]], axis=1))
+        factors = typing.cast(tuple[Array, Array], jax.scipy.linalg.lu_factor(system))
+        both = jnp.concatenate([self.cov, self.center[:, None]], axis=1)
+        left = typing.cast(Array, jax.scipy.linalg.lu_solve(factors, both))
         spread, shrunk = left[:, :-1], left[:, -1]
         moved = a @ spread.T
-        log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(factors[0]))))
+        pivots = typing.cast(Array, jnp.diagonal(factors[0]))
+        log_det = jnp.sum(jnp.log(jnp.abs(pivots)))
         log_left = -0.5 * (log_det + self.center @ H @ shrunk)
         return log_left + a @ shrunk + 0.5 * jnp.sum(a * moved, axis=1), shrunk + moved
 
-    def push_affine(self, B: Any, b: Any) -> Gaussian:
-        """N(Bm + b, BΣBᵀ)."""
+    def push_affine(self, B: ArrayLike, b: ArrayLike) -> Gaussian:
         means, covs = affine_images(B, b, host(self.center)[None], host(self.cov)[None])
         return Gaussian(means[0], covs[0], log_mass=self.log_weight)
 
@@ -163,8 +182,7 @@ class Gaussian(AbstractGaussianLike):
         """The symmetric square root of the covariance."""
         return psd_root(self.cov)
 
-    def sample(self, key: Any, n: int) -> Discrete:
-        """The empirical measure of n independent draws (mass 1)."""
+    def sample(self, key: Key, n: int) -> Discrete:
         noise = normal(key, (positive_int(n, "n"), self.dim)).astype(self.center.dtype)
         if is_traced(self, noise):
             return Discrete.uniform(self.center + noise @ self.root())
@@ -179,15 +197,15 @@ class Gaussian(AbstractGaussianLike):
     def same_as(self, other: Gaussian, atol: float = 0.0) -> bool:
         """Whether mass, mean and covariance agree to `atol` (plus rounding)."""
         concrete(self, "same_as")
-        if not isinstance(other, Gaussian) or self.dim != other.dim:
+        if not isinstance(other, Gaussian) or self.dim != other.dim:  # pyright: ignore[reportUnnecessaryIsInstance]
             return False
         pairs = [(self.mass, other.mass), (self.center, other.center), (self.cov, other.cov)]
         return all(np.allclose(np.asarray(x), np.asarray(y), rtol=1e-14, atol=atol) for x, y in pairs)
 
-    def __add__(self, other: AbstractGaussianLike) -> Any:
+    def __add__(self, other: AbstractGaussianLike) -> GaussianMixture:
         from measureformer.measures.mixture import GaussianMixture
 
-        if not isinstance(other, AbstractGaussianLike):
+        if not isinstance(other, AbstractGaussianLike):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             return NotImplemented
         return GaussianMixture.of(self) + other
 

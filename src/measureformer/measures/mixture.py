@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -27,10 +25,16 @@ from measureformer.numerics.arrays import (
 )
 from measureformer.numerics.random import normal, two_keys
 from measureformer.numerics.roots import psd_root
+from measureformer.numerics.types import ArrayLike, Key
 
 
 class GaussianMixture(AbstractGaussianLike):
-    """Σ_c w_c N(m_c, Σ_c): weights (c,), means (c, d), covariances (c, d, d), each possibly singular.
+    """A weighted sum of Gaussians, Σ_c w_c N(m_c, Σ_c).
+
+    Arguments:
+        weights: masses ≥ 0 of the components, (c,), not all zero.
+        means: their means, (c, d).
+        covs: their covariances, (c, d, d), each possibly singular.
 
     >>> import measureformer as mf
     >>> mu = mf.GaussianMixture([1, 3], [[-1.0], [1.0]], [[[0.25]], [[0.25]]])
@@ -42,20 +46,18 @@ class GaussianMixture(AbstractGaussianLike):
     means: Float[Array, "c d"]
     covs: Float[Array, "c d d"]
 
-    def __init__(self, weights: Any, means: Any, covs: Any) -> None:
-        means = checked_points(means)
-        covs = shaped(floats(covs, "covs"), "covs", "c d d")
-        if covs.shape[0] != means.shape[0]:
+    def __init__(self, weights: ArrayLike, means: ArrayLike, covs: ArrayLike) -> None:
+        centers = checked_points(means)
+        matrices = shaped(floats(covs, "covs"), "covs", "c d d")
+        if matrices.shape[0] != centers.shape[0]:
             raise ShapeError(
-                got=f"{covs.shape[0]} covariances for {means.shape[0]} means",
+                got=f"{matrices.shape[0]} covariances for {centers.shape[0]} means",
                 need="one covariance per component",
                 do="Stack them to shape (c, d, d).",
             )
-        covs = checked_covariances(covs, means.shape[1])
-        log_weights = checked_log_weights(weights, means)
-        self.log_weights, self.means, self.covs = cast(
-            (log_weights, owned(means), owned(covs)), common_dtype(log_weights, means, covs)
-        )
+        checked_covariances(matrices, centers.shape[1])
+        given = checked_log_weights(weights, centers), owned(centers), owned(matrices)
+        self.log_weights, self.means, self.covs = cast(given, common_dtype(given))
 
     @staticmethod
     def of(gaussian: Gaussian) -> GaussianMixture:
@@ -83,7 +85,7 @@ class GaussianMixture(AbstractGaussianLike):
         within = xp.tensordot(xp.asarray(self.components().probabilities()), xp.asarray(self.covs), axes=1)
         return on_device(within + xp.asarray(self.components().covariance()))
 
-    def reweighted(self, log_factor: Any) -> GaussianMixture:
+    def reweighted(self, log_factor: ArrayLike) -> GaussianMixture:
         return _mixture(self.components().reweighted(log_factor).log_weights, self.means, self.covs)
 
     def tilted(self, a: Float[Array, "m d"], H: Float[Array, "d d"] | None) -> tuple[Array, Array]:
@@ -97,8 +99,7 @@ class GaussianMixture(AbstractGaussianLike):
         shares = jax.nn.softmax(log_z, axis=0)
         return jax.nn.logsumexp(log_z, axis=0), jnp.einsum("cm,cmd->md", shares, means)
 
-    def push_affine(self, B: Any, b: Any) -> GaussianMixture:
-        """Component-wise N(B m_c + b, B Σ_c Bᵀ)."""
+    def push_affine(self, B: ArrayLike, b: ArrayLike) -> GaussianMixture:
         means, covs = affine_images(B, b, host(self.means), host(self.covs))
         return _mixture(cast(self.log_weights, means.dtype), on_device(means), on_device(covs))
 
@@ -113,8 +114,7 @@ class GaussianMixture(AbstractGaussianLike):
             )
         return Gaussian(host(self.means)[c], host(self.covs)[c], log_mass=log_weight)
 
-    def sample(self, key: Any, n: int) -> Discrete:
-        """The empirical measure of n independent draws (mass 1)."""
+    def sample(self, key: Key, n: int) -> Discrete:
         which, noise = two_keys(key)
         count = self.means.shape[0]
         labels = Discrete(on_device(np.arange(count, dtype=self.means.dtype)[:, None]), self.log_weights)
@@ -150,9 +150,10 @@ class GaussianMixture(AbstractGaussianLike):
         return total
 
     def same_as(self, other: GaussianMixture, atol: float = 0.0) -> bool:
-        """Whether the two lists of components, merged and without weightless ones, agree to `atol`, in any order."""
+        """Whether the components agree to `atol`, in any order, merged and without those of weight zero."""
         concrete(self, "same_as")
-        if not isinstance(other, GaussianMixture) or self.dim != other.dim:
+        wrong = not isinstance(other, GaussianMixture)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        if wrong or self.dim != other.dim:
             return False
         return self._as_atoms().same_as(other._as_atoms(), atol)
 
@@ -161,7 +162,7 @@ class GaussianMixture(AbstractGaussianLike):
         return Discrete(on_device(np.concatenate(rows, axis=1)), self.log_weights)
 
     def __add__(self, other: AbstractGaussianLike) -> GaussianMixture:
-        if not isinstance(other, AbstractGaussianLike):
+        if not isinstance(other, AbstractGaussianLike):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             return NotImplemented
         meet(self, other)
         second = GaussianMixture.of(other) if isinstance(other, Gaussian) else other

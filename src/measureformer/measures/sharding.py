@@ -19,13 +19,16 @@ Measure = TypeVar("Measure", bound=AbstractAtomic)
 
 
 @collective()
-def shard(mu: Any, mesh: Any, *, each: Literal["whole", "part"] = "whole") -> Any:
-    """The same measure with its atoms spread over the axis "tokens" of the mesh, padded with atoms of zero mass.
+def shard(mu: Measure, mesh: Mesh, *, each: Literal["whole", "part"] = "whole") -> Measure:
+    """The same measure with its atoms spread over a mesh of devices, padded with atoms of zero mass.
 
     Maps work on it as on any other, `G.push(mu)` and `G(mu, x)`: attention goes round the ring, no machine ever holds
     all atoms, and the push-forward is spread in the same way. With several processes, all of them make the same calls.
 
-    Each process passes the whole measure; or, with `each="part"`, its own part, and the result is the sum of the parts.
+    Arguments:
+        mu: a measure with atoms.
+        mesh: that of `join_workers()`, or any `jax.sharding.Mesh` with an axis "tokens", over which atoms are spread.
+        each: what each process passes: "whole", the same measure, or "part", its own part of a sum.
 
     >>> import jax, measureformer as mf
     >>> mesh = jax.make_mesh((jax.device_count(),), ("tokens",))
@@ -34,7 +37,7 @@ def shard(mu: Any, mesh: Any, *, each: Literal["whole", "part"] = "whole") -> An
     >>> G(mu, [0.0]).round(12).tolist(), mf.gather(G.push(mu)).compact().n
     ([1.0], 3)
     """
-    if not isinstance(mu, AbstractAtomic):
+    if not isinstance(mu, AbstractAtomic):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"{type(mu).__name__}, which has no atoms",
             need="a measure with atoms",
@@ -52,14 +55,21 @@ def shard(mu: Any, mesh: Any, *, each: Literal["whole", "part"] = "whole") -> An
 
 @collective()
 def gather(mu: Measure) -> Measure:
-    """The measure in one piece again, in every process: it must fit there. Padding stays; `compact()` drops it.
+    """The measure in one piece again, in every process.
+
+    Arguments:
+        mu: a measure that is spread over a mesh; it must fit on each machine. Its padding stays: `compact()` drops it.
 
     >>> import jax, measureformer as mf
     >>> mu = mf.Discrete.uniform([[0.0], [1.0], [2.0]])
     >>> mf.gather(mf.shard(mu, jax.make_mesh((jax.device_count(),), ("tokens",)))).same_as(mu)
     True
     """
-    return jax.tree.map(lambda array: on_device(gathered(array)) if is_spread(array) else array, mu)
+
+    def whole(array: jax.Array) -> jax.Array:
+        return on_device(gathered(array)) if is_spread(array) else array
+
+    return jax.tree.map(whole, mu)
 
 
 def _spread(mu: Measure, mesh: Mesh) -> Measure:
@@ -72,7 +82,11 @@ def _spread(mu: Measure, mesh: Mesh) -> Measure:
             need="a number of atoms that divides by that of the devices",
             do="Take mf.gather(mu) first.",
         )
-    return jax.tree.map(lambda array: placed(array, over(mesh, TOKENS)), mu)
+
+    def spread(array: jax.Array) -> jax.Array:
+        return placed(array, over(mesh, TOKENS))
+
+    return jax.tree.map(spread, mu)
 
 
 def _sum_of_parts(mu: Measure, mesh: Mesh) -> Measure:

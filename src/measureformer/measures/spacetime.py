@@ -33,12 +33,19 @@ from measureformer.numerics.arrays import (
     shaped,
 )
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+from measureformer.numerics.types import ArrayLike
 
 
 class SpaceTime(AbstractAtomic):
     """A measure on R^d × R with finitely many atoms (x_i, t_i): a prompt whose order matters.
 
-    Atoms with equal times see each other under a causal map. Layers move x and carry t.
+    Atoms with equal times see each other under a causal map. Layers move x and carry t. Use the constructors `uniform`,
+    `weighted` or `sequence`; the bare constructor checks nothing.
+
+    Arguments:
+        points: one atom per row, (n, d), as a JAX array.
+        times: their times, (n,).
+        log_weights: logarithms of their weights, (n,); −inf for a passive token.
 
     >>> import measureformer as mf
     >>> sigma = mf.SpaceTime.uniform([[0.0], [1.0], [2.0]], times=[0.1, 0.2, 0.2])
@@ -51,30 +58,46 @@ class SpaceTime(AbstractAtomic):
     log_weights: Float[Array, " n"]
 
     @staticmethod
-    def uniform(points: Any, times: Any) -> SpaceTime:
-        """Equal weights 1/n at (points[i], times[i])."""
-        points = checked_points(points)
-        return SpaceTime(owned(points), checked_times(times, points), uniform_log_weights(points))
+    def uniform(points: ArrayLike, times: ArrayLike) -> SpaceTime:
+        """Equal weights 1/n at (points[i], times[i]).
+
+        Arguments:
+            points: one atom per row, (n, d) with n, d ≥ 1.
+            times: their times, (n,), in any order; ties are allowed.
+        """
+        rows = checked_points(points)
+        return SpaceTime(owned(rows), checked_times(times, rows), uniform_log_weights(rows))
 
     @staticmethod
-    def weighted(points: Any, times: Any, weights: Any) -> SpaceTime:
-        """Mass `weights[i]` at (points[i], times[i])."""
-        points = checked_points(points)
-        log_weights = checked_log_weights(weights, points)
-        points = cast(owned(points), log_weights.dtype)
-        return SpaceTime(points, checked_times(times, points), log_weights)
+    def weighted(points: ArrayLike, times: ArrayLike, weights: ArrayLike) -> SpaceTime:
+        """Mass `weights[i]` at (points[i], times[i]).
+
+        Arguments:
+            points: one atom per row, (n, d) with n, d ≥ 1.
+            times: their times, (n,), in any order; ties are allowed.
+            weights: masses ≥ 0, (n,), not all zero.
+        """
+        given = checked_points(points)
+        log_weights = checked_log_weights(weights, given)
+        rows = cast(owned(given), log_weights.dtype)
+        return SpaceTime(rows, checked_times(times, rows), log_weights)
 
     @staticmethod
-    def sequence(points: Any) -> SpaceTime:
-        """An ordered prompt: token i of n at time (i+1)/n, equal weights."""
-        points = checked_points(points)
-        return SpaceTime.uniform(points, (np.arange(points.shape[0]) + 1) / points.shape[0])
+    def sequence(points: ArrayLike) -> SpaceTime:
+        """An ordered prompt with equal weights: token i of n, from 0, at time (i+1)/n.
+
+        Arguments:
+            points: one token per row, (n, d), in their order.
+        """
+        rows = checked_points(points)
+        n = int(rows.shape[0])
+        return SpaceTime.uniform(rows, (np.arange(n) + 1) / n)
 
     def space(self) -> Discrete:
         """The marginal on space: time forgotten."""
         return Discrete(self.points, self.log_weights)
 
-    def until(self, t: Any) -> Discrete:
+    def until(self, t: ArrayLike) -> Discrete:
         """What a query at time t sees: the atoms with times ≤ t, as a measure on space (not normalised)."""
         concrete((self, t), "until")
         # in the dtype of the times: 0.1 in float64 lies before 0.1 in float32
@@ -89,13 +112,13 @@ class SpaceTime(AbstractAtomic):
             )
         return self.rows(np.flatnonzero(seen)).space()
 
-    def with_points(self, points: Any) -> SpaceTime:
+    def with_points(self, points: Array) -> SpaceTime:
         return SpaceTime(points, self.times, self.log_weights)
 
-    def with_log_weights(self, log_weights: Any) -> SpaceTime:
+    def with_log_weights(self, log_weights: Array) -> SpaceTime:
         return SpaceTime(self.points, self.times, log_weights)
 
-    def rows(self, index: Any) -> SpaceTime:
+    def rows(self, index: ArrayLike | slice) -> SpaceTime:
         xp = namespace(self, index)
         entries = (self.points, self.times, self.log_weights)
         return SpaceTime(*(on_device(xp.asarray(entry)[index]) for entry in entries))
@@ -109,17 +132,25 @@ class SpaceTime(AbstractAtomic):
     def _keys(self) -> np.ndarray:
         return np.concatenate([np.asarray(self.points), np.asarray(self.times)[:, None]], axis=1)
 
-    def integrate(self, f: Callable[[Float[Array, "n d"], Float[Array, " n"]], Any]) -> Array:
-        """∫ f(x, t) dsigma for a function of arrays (n, d) and (n,), with values of shape (n,) or (n, c)."""
+    def integrate(self, f: Callable[[Float[Array, "n d"], Float[Array, " n"]], ArrayLike]) -> Array:
+        """∫ f(x, t) dsigma.
+
+        Arguments:
+            f: function of all points (n, d) and times (n,) with values (n,) or (n, c).
+        """
         return integrated(self, f(self.points, self.times))
 
-    def push(self, T: Callable[[Float[Array, "n d"], Float[Array, " n"]], Any]) -> SpaceTime:
-        """The image under (x, t) ↦ (T(x, t), t): time is carried, never changed."""
+    def push(self, T: Callable[[Float[Array, "n d"], Float[Array, " n"]], ArrayLike]) -> SpaceTime:
+        """The image under (x, t) ↦ (T(x, t), t): times do not change.
+
+        Arguments:
+            T: function of all points (n, d) and times (n,) with values (n, e).
+        """
         pushed = self.with_points(owned(pushed_points(self, T(self.points, self.times))))
         return cast(pushed, common_dtype(pushed))
 
     def __add__(self, other: SpaceTime) -> SpaceTime:
-        if not isinstance(other, SpaceTime):
+        if not isinstance(other, SpaceTime):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             return NotImplemented
         meet(self, other)
         return joined(self, other)
@@ -148,20 +179,20 @@ class Prefixes(AbstractAtomic):
     def times(self) -> Array:
         return self.sigma.times
 
-    def with_points(self, points: Any) -> Prefixes:
+    def with_points(self, points: Array) -> Prefixes:
         return Prefixes(self.sigma.with_points(points))
 
-    def with_log_weights(self, log_weights: Any) -> Prefixes:
+    def with_log_weights(self, log_weights: Array) -> Prefixes:
         return Prefixes(self.sigma.with_log_weights(log_weights))
 
-    def rows(self, index: Any) -> Prefixes:
+    def rows(self, index: ArrayLike | slice) -> Prefixes:
         return Prefixes(self.sigma.rows(index))
 
     def padded(self, size: int | None = None) -> Prefixes:
         return Prefixes(self.sigma.padded(size))
 
     def _keys(self) -> np.ndarray:
-        return self.sigma._keys()
+        return self.sigma._keys()  # pyright: ignore[reportPrivateUsage] of the same family
 
     def log_mass_until(self, t: Float[Array, " m"]) -> Float[Array, " m"]:
         """log of the visible mass at each of these times, by one sort: −inf where nothing is visible."""
@@ -176,12 +207,12 @@ class Prefixes(AbstractAtomic):
 
 def checked_times(times: Any, points: Any) -> Array:
     """One finite time per point, in the dtype of the points."""
-    times = shaped(floats(times, "times"), "times", "n")
-    if times.shape[0] != points.shape[0]:
+    values = shaped(floats(times, "times"), "times", "n")
+    if values.shape[0] != points.shape[0]:
         raise ShapeError(
-            got=f"{times.shape[0]} times for {points.shape[0]} points",
+            got=f"{values.shape[0]} times for {points.shape[0]} points",
             need="one time per point",
             do="SpaceTime.sequence(points) makes the times 1/n, 2/n, …, 1.",
         )
-    finite(times, "times")
-    return cast(owned(times if is_traced(times) else np.asarray(times)), points.dtype)
+    finite(values, "times")
+    return cast(owned(values if is_traced(values) else np.asarray(values)), points.dtype)

@@ -18,6 +18,7 @@ from measureformer.memory.interactions import Polynomial as Polynomial
 from measureformer.memory.modern import Modern as Modern
 from measureformer.memory.modern import as_attention as as_attention
 from measureformer.memory.modern import as_memory as as_memory
+from measureformer.memory.recall import draw_recall as draw_recall
 from measureformer.memory.recall import recall as recall
 from measureformer.memory.theorems import amit85_capacity as amit85_capacity
 from measureformer.memory.theorems import basin as basin

@@ -6,7 +6,7 @@ import abc
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -17,10 +17,14 @@ from jaxtyping import Array
 from measureformer.errors import DimensionMismatchError, ShapeError
 from measureformer.numerics.arrays import finite, floats
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.types import ArrayLike
+
+State = TypeVar("State", covariant=True)
+Certificate = TypeVar("Certificate", covariant=True)
 
 
 class Trace(eqx.Module):
-    """What happened on the way from a query to an answer; arrays have the query axis last, or none for one query.
+    """The updates between a query and its answer; the axis of queries is the last one, absent for a single query.
 
     >>> import measureformer as mf
     >>> found = mf.memory.Classical.store([[1, 1, 1, 1]]).retrieve([1, 1, 1, -1])
@@ -31,18 +35,18 @@ class Trace(eqx.Module):
     energies: np.ndarray
     """Energy of the query and after every update, (steps + 1, m)."""
     moves: np.ndarray
-    """How far each update moved: bits that changed, or a Euclidean distance; (steps, m)."""
+    """Bits that each update changed, or the Euclidean distance it moved; (steps, m)."""
     steps: np.ndarray
     """Updates that changed the state."""
     converged: np.ndarray
-    """Whether the last update changed nothing; false for a two-cycle, and where steps ran out."""
+    """Whether the last update changed nothing; false for a two-cycle and where `steps` ran out."""
     cycles: np.ndarray
-    """Whether a two-cycle was met; synchronous updates only."""
+    """Whether the updates entered a two-cycle; synchronous updates only."""
 
 
 @dataclass(frozen=True)
-class Retrieval:
-    """The answer of a memory: `state`, the `trace` of the way there, and a `certificate`.
+class Retrieval(Generic[State, Certificate]):
+    """The answer of a memory: its `state`, the `trace` of the updates, and a `certificate`.
 
     >>> import measureformer as mf
     >>> found = mf.memory.Modern.store([[1.0, 0.0], [0.0, 1.0]], beta=20.0).retrieve([0.9, 0.2])
@@ -50,21 +54,20 @@ class Retrieval:
     ([1.0, 0.0], 0)
     """
 
-    state: Any
+    state: State
     trace: Trace
-    certify: Callable[[], Any] = field(repr=False)
+    certify: Callable[[], Certificate] = field(repr=False)
 
     @cached_property
-    def certificate(self) -> Any:
-        """What is certain about the answer; computed when it is looked at for the first time."""
+    def certificate(self) -> Certificate:
+        """What is certain about the answer, computed on first access."""
         return self.certify()
 
 
 class AbstractMemory(eqx.Module):
-    """Patterns that were stored, to be retrieved from queries that are close to them.
+    """Stored patterns, retrieved from queries close to them.
 
-    The three generations follow one protocol: `store`, `energy`, `update`, `retrieve`. States and queries are (d,) or
-    (m, d).
+    All three generations have `store`, `energy`, `update` and `retrieve`. States and queries are (d,) or (m, d).
     """
 
     @property
@@ -78,16 +81,16 @@ class AbstractMemory(eqx.Module):
         """Dimension of the patterns."""
 
     @abc.abstractmethod
-    def energy(self, state: Any) -> Any:
+    def energy(self, state: ArrayLike) -> np.ndarray | Array:
         """The energy of one state, or of several."""
 
     @abc.abstractmethod
-    def update(self, state: Any) -> Any:
+    def update(self, state: ArrayLike) -> np.ndarray | Array:
         """One update of one state, or of several."""
 
     @abc.abstractmethod
-    def retrieve(self, query: Any) -> Retrieval:
-        """Updates until nothing changes."""
+    def retrieve(self, query: ArrayLike) -> Retrieval[np.ndarray | Array, object]:
+        """Update the query until nothing changes."""
 
 
 class Walk(NamedTuple):
@@ -111,11 +114,11 @@ def iterate(
     tol: Any,
     size: int,
 ) -> tuple[Walk, Array]:
-    """Updates of all rows of `start` until each has settled, at most `limit` ≤ `size` times. To be called under jit.
+    """Update all rows of `start` until each has settled, at most `limit` ≤ `size` times. To be called under jit.
 
-    `step(state, t)` gives the energies of the states and the states after the update. A row that moved by at most `tol`
-    has settled, and so has one that came back to where it was two updates ago: it is not touched again, so that the
-    answer to a query does not depend on the other queries. Also returns the number of updates.
+    `step(state, t)` gives the energies of the states and the states after the update. A row has settled if it moved by
+    at most `tol`, or is back where it was two updates ago; it then stays fixed, so that the answer to a query does not
+    depend on the other queries. Also returns the number of updates.
     """
     m = start.shape[0]
     rows = jnp.zeros((size + 1, m), start.dtype)
@@ -134,20 +137,13 @@ def iterate(
         back = (t > 0) & jnp.all(new == before, axis=1) & ~still & ~done
         energies = energies.at[t].set(energy)
         moves = moves.at[t].set(move)
-        return (
-            t + 1,
-            new,
-            state,
-            first,
-            energies,
-            moves,
-            (done | still | back, converged | (still & ~done), cycles | back),
-        )
+        flags = done | still | back, converged | (still & ~done), cycles | back
+        return t + 1, new, state, first, energies, moves, flags
 
     no = jnp.zeros(m, bool)
     carry = (jnp.zeros((), int), start, start, start, rows, rows[1:], (no, no, no))
     t, state, _, first, energies, moves, (_, converged, cycles) = jax.lax.while_loop(going, body, carry)
-    # other blocks of queries may go on for longer
+    # other blocks of queries may need more updates
     energies = jnp.where(jnp.arange(size + 1)[:, None] >= t, step(state, t)[0], energies)
     steps = jnp.sum(moves > tol, axis=0)
     return Walk(state, first, energies, moves, steps, converged, cycles), t
@@ -166,7 +162,7 @@ def cut_walk(walk: Walk, t: Any, m: int, *, single: bool) -> Walk:
 
 
 LEAST = 100
-"""Updates that a program has room for at least: one update and many are the same program."""
+"""Least number of updates that a program has room for: one update and many share a program."""
 
 
 def room(steps: int) -> int:

@@ -1,19 +1,20 @@
-"""What memories of bits have in common: patterns and states of ±1, updates in two modes, and certificates."""
+"""What binary memories share: patterns and states of ±1, updates in two modes, and certificates."""
 
 from __future__ import annotations
 
 import abc
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int8
 
-from measureformer.errors import OptionError, PatternError
+from measureformer.errors import DtypeError, OptionError, PatternError
 from measureformer.memory.base import AbstractMemory, Retrieval, Walk, cut_walk, room, rows_of, trace_of
-from measureformer.numerics.arrays import floats, host, positive_int, prng_key, shaped
+from measureformer.numerics.arrays import default_float, floats, host, positive_int, prng_key, shaped
 from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics.types import ArrayLike, Key
 
 Mode = Literal["asynchronous", "synchronous"]
 
@@ -32,13 +33,13 @@ class BinaryCertificate(eqx.Module):
     errors: np.ndarray
     """Bits in which they differ."""
     margin: np.ndarray
-    """min_l ξ_l·(field at l): how far the answer is from losing a bit. Negative for a state that is not fixed."""
+    """min_l ξ_l·(field at l), the distance of the answer from losing a bit; negative for a state that is not fixed."""
     fixed: np.ndarray
-    """Whether the answer is a fixed point; ties keep the sign, and so does what cannot be told from a tie."""
+    """Whether the answer is a fixed point; ties, up to rounding, keep the sign."""
 
 
 class AbstractBinaryMemory(AbstractMemory):
-    """Patterns of ±1, and updates of bits: one after the other, or all at once."""
+    """Patterns of ±1, whose bits are updated one after the other or all at once."""
 
     patterns: eqx.AbstractVar[Int8[np.ndarray, "n d"]]
 
@@ -50,10 +51,16 @@ class AbstractBinaryMemory(AbstractMemory):
     def dim(self) -> int:
         return self.patterns.shape[1]
 
-    def retrieve(self, query: Any, *, mode: Mode = "asynchronous", key: Any = None, steps: int = 100) -> Retrieval:
-        """Updates of all bits until nothing changes, or until a two-cycle, or `steps` times.
+    def retrieve(
+        self, query: ArrayLike, *, mode: Mode = "asynchronous", key: Key | None = None, steps: int = 100
+    ) -> Retrieval[np.ndarray, BinaryCertificate]:
+        """Update all bits until nothing changes, or a two-cycle is reached.
 
-        A query may have unknown bits, 0, which stay so only while nothing speaks for either sign.
+        Arguments:
+            query: states of ±1, (d,) or (m, d); an unknown bit is 0, and stays 0 only while its field is 0.
+            mode: "asynchronous" updates bits one after the other, "synchronous" all at once.
+            key: randomness of the order of asynchronous updates; by default bits are updated in order.
+            steps: largest number of updates of all bits.
         """
         rows, single = binary_states(query, self.dim, "query")
         steps = positive_int(steps, "steps")
@@ -66,12 +73,14 @@ class AbstractBinaryMemory(AbstractMemory):
         return Retrieval(walk.state, trace_of(walk), lambda: self.certificate(walk.state))
 
     @abc.abstractmethod
-    def walked(self, start: Any, limit: Any, key: Any, *, synchronous: bool, size: int) -> tuple[Walk, Any]:
+    def walked(
+        self, start: np.ndarray, limit: np.ndarray, key: Key | None, *, synchronous: bool, size: int
+    ) -> tuple[Walk, Array]:
         """The compiled loop of updates on padded rows, at most `limit` ≤ `size` of them, and how many there were."""
 
     @abc.abstractmethod
-    def certificate(self, state: Any) -> BinaryCertificate:
-        """Which stored pattern a state is, and whether it is a fixed point."""
+    def certificate(self, state: ArrayLike) -> BinaryCertificate:
+        """The stored pattern nearest to a state, and whether the state is a fixed point."""
 
     @abc.abstractmethod
     def stable(self) -> np.ndarray:
@@ -79,7 +88,7 @@ class AbstractBinaryMemory(AbstractMemory):
 
 
 def binary_certificate(
-    patterns: np.ndarray, rows: np.ndarray, aligned: np.ndarray, slack: Any, *, single: bool
+    patterns: np.ndarray, rows: np.ndarray, aligned: np.ndarray, slack: ArrayLike, *, single: bool
 ) -> BinaryCertificate:
     """The certificate of states in rows; `aligned` are ξ_l·(field at l)."""
     margin = aligned.min(axis=1)
@@ -103,8 +112,12 @@ def changed_bits(old: Array, new: Array) -> Array:
     return jnp.sum(old != new, axis=1).astype(old.dtype)
 
 
-def binary_patterns(patterns: Any) -> np.ndarray:
+def binary_patterns(patterns: ArrayLike) -> np.ndarray:
     """(n, d) patterns of ±1 as int8, or a refusal."""
+    if default_float() != np.float64:
+        raise DtypeError(
+            got="JAX without 64-bit numbers", need="float64 for exact energies and fields", do="Unset JAX_ENABLE_X64."
+        )
     rows = np.asarray(host(shaped(floats(patterns, "patterns"), "patterns", "n d")))
     if 0 in rows.shape:
         raise PatternError(
@@ -116,7 +129,7 @@ def binary_patterns(patterns: Any) -> np.ndarray:
     return rows.astype(np.int8)
 
 
-def binary_states(state: Any, dim: int, name: str = "state") -> tuple[np.ndarray, bool]:
+def binary_states(state: ArrayLike, dim: int, name: str = "state") -> tuple[np.ndarray, bool]:
     """States of ±1, and 0 for an unknown bit, as float64 (m, d), and whether a single one was given."""
     rows, single = rows_of(state, dim, name)
     rows = np.asarray(host(rows), np.float64)

@@ -1,4 +1,4 @@
-"""`capacity`: how many random patterns a binary memory holds, measured; `basin_curve`: from how far they come back."""
+"""`capacity` and `basin_curve`: measured capacities of memories, and measured sizes of their basins."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from measureformer.errors import OptionError
-from measureformer.memory.base import AbstractMemory, iterate
-from measureformer.memory.bits import changed_bits
+from measureformer.memory.base import iterate
+from measureformer.memory.bits import AbstractBinaryMemory, changed_bits
 from measureformer.memory.classical import sweeper
 from measureformer.memory.interactions import AbstractInteraction, Polynomial
 from measureformer.memory.modern import Modern
 from measureformer.numerics.arrays import finite, floats, positive_int
 from measureformer.numerics.buckets import bucket
 from measureformer.numerics.random import generator
+from measureformer.numerics.types import ArrayLike, Key
 
 Criterion = Literal["all", "each", "errors"]
 RECOGNISED = 0.9
-"""Overlap with the pattern, per bit, from which on an answer with errors is the pattern still."""
+"""Overlap with the pattern, per bit, above which an answer with errors still counts as the pattern."""
 FOLLOWED = 16
-"""Patterns of each trial that are followed to the end of their updates."""
+"""Patterns per trial whose updates are followed to the end."""
 SWEEPS = 64
 LOGITS = 1 << 22
 Z95 = 1.959963984540054
 
 
 class CapacityCurve(eqx.Module):
-    """The share of patterns, or of trials, that is held at each number of patterns, with 95 % confidence intervals.
+    """Share of patterns, or of trials, held at each number of patterns, with 95 % confidence intervals.
 
     >>> import jax, measureformer as mf
     >>> curve = mf.memory.capacity(mf.memory.Polynomial(2), 16, [1, 16], jax.random.key(0), trials=50)
@@ -54,31 +55,38 @@ class CapacityCurve(eqx.Module):
 
     @property
     def capacity(self) -> float:
-        """The number of patterns at which half is held, between the counts on a logarithmic scale; NaN if outside."""
+        """Number of patterns at which half is held, interpolated in its logarithm; NaN outside the counts."""
         return _crossing(self.counts, self.held)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the ends of the confidence intervals cross one half."""
+        """Numbers of patterns at which the ends of the confidence intervals cross one half."""
         return _crossing(self.counts, self.low), _crossing(self.counts, self.high)
 
 
 def capacity(
-    interaction: Any,
+    interaction: AbstractInteraction,
     dim: int,
-    counts: Any,
-    key: Any,
+    counts: ArrayLike,
+    key: Key,
     *,
     trials: int = 100,
     criterion: Criterion = "all",
 ) -> CapacityCurve:
-    """How many of n independent uniform patterns in {−1, 1}^dim are held, for each n in `counts`.
+    """Share of n independent uniform patterns in {−1, 1}^dim that a memory holds, for each n in `counts`.
 
-    Held means, by the criterion: "all" patterns of a trial are fixed points (a share of trials); "each" pattern is one
-    (a share of patterns); with "errors", asynchronous updates from the pattern end where at least 95 % of its
-    bits are right (a share of patterns; classical memories only). `Polynomial(2)` is the classical memory without
-    its diagonal. Intervals are Wilson's for trials, and normal ones over trials for patterns, which are not independent
-    within a trial. All trials and counts are one compiled program; memory linear in n, time counts · trials · n² · dim.
+    Arguments:
+        interaction: F of the memory; `Polynomial(2)` is the classical memory without its diagonal.
+        dim: number of bits.
+        counts: numbers of patterns, (k,).
+        key: randomness of the patterns.
+        trials: independent sets of patterns.
+        criterion: "all" is the share of trials in which all patterns are fixed points; "each" is the share of patterns
+            that are fixed points; "errors" is the share of patterns from which asynchronous updates end with at least
+            95 % of the bits right (classical memories only).
+
+    Intervals are Wilson's for shares of trials. Patterns are not independent within a trial: intervals for their shares
+    are normal ones, over trials. Memory is linear in n, time is counts · trials · n² · dim.
 
     >>> import jax, measureformer as mf
     >>> curve = mf.memory.capacity(mf.memory.Exponential(), 8, [4, 16], jax.random.key(1), trials=50, criterion="each")
@@ -86,12 +94,12 @@ def capacity(
     True
     """
     dim, trials = positive_int(dim, "dim"), positive_int(trials, "trials")
-    counts = np.atleast_1d(np.asarray([positive_int(count, "counts") for count in np.atleast_1d(counts)]))
+    counts = np.array([positive_int(count, "counts") for count in np.atleast_1d(np.asarray(counts))])
     if criterion not in ("all", "each", "errors"):
         raise OptionError(
             got=f"criterion = {criterion!r}", need='"all", "each" or "errors"', do='Leave it out for "all".'
         )
-    if not isinstance(interaction, AbstractInteraction):
+    if not isinstance(interaction, AbstractInteraction):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             got=f"an interaction of type {type(interaction).__name__}",
             need="mf.memory.Polynomial(a) or mf.memory.Exponential()",
@@ -111,7 +119,7 @@ def capacity(
         low, high = wilson(held, trials)
     else:
         spread = Z95 * fixed.std(axis=0, ddof=1) / math.sqrt(trials) if trials > 1 else np.full(len(counts), 1.0)
-        # trials that all agree say no more than Wilson's interval does
+        # if all trials agree, the spread is 0: use Wilson's interval
         outer = wilson(held, trials)
         spread = np.where(spread > 0, spread, np.maximum(held - outer[0], outer[1] - held))
         low, high = np.maximum(held - spread, 0), np.minimum(held + spread, 1)
@@ -119,7 +127,7 @@ def capacity(
     return CapacityCurve(dim, criterion, counts, held, low, high, wrong.mean(axis=0), errors)
 
 
-def wilson(share: Any, trials: int) -> tuple[np.ndarray, np.ndarray]:
+def wilson(share: ArrayLike, trials: int) -> tuple[np.ndarray, np.ndarray]:
     """Wilson's 95 % confidence interval of a probability, from the share of independent trials."""
     share, z2 = np.asarray(share, float), Z95**2
     centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
@@ -173,13 +181,13 @@ def _fixed(interaction: AbstractInteraction, drawn: Any, counts: Any, batch: int
 
 
 def _mapped(f: Callable[[Any], Any], xs: Any, batch: int) -> Any:
-    """All at once if they are few, otherwise in batches: a loop around one batch would only cost compilation."""
+    """All at once if they fit one batch, otherwise in batches: a loop around one batch would only cost compilation."""
     return jax.vmap(f)(xs) if len(jax.tree.leaves(xs)[0]) <= batch else jax.lax.map(f, xs, batch_size=batch)
 
 
 @eqx.filter_jit
 def _followed(interaction: AbstractInteraction, drawn: Any, counts: Any, batch: int) -> Any:
-    """As `_fixed`, for a classical memory whose first patterns are followed by asynchronous updates."""
+    """As `_fixed`, for a classical memory: asynchronous updates start from its first patterns."""
     _, most, dim = drawn.shape
     rows = min(FOLLOWED, most)
 
@@ -210,7 +218,7 @@ def _followed(interaction: AbstractInteraction, drawn: Any, counts: Any, batch: 
 
 
 class BasinCurve(eqx.Module):
-    """From how far a memory retrieves: the share of queries that come back, with 95 % confidence intervals.
+    """Share of queries that return to their pattern from each distance, with 95 % confidence intervals.
 
     >>> import jax, measureformer as mf
     >>> memory = mf.memory.Classical.store([[1] * 8 + [-1] * 8])
@@ -225,12 +233,18 @@ class BasinCurve(eqx.Module):
     high: Float[np.ndarray, " k"]
 
 
-def basin_curve(memory: AbstractMemory, distances: Any, key: Any, *, trials: int = 200) -> BasinCurve:
-    """How often a query at each distance of a stored pattern comes back to it.
+def basin_curve(
+    memory: AbstractBinaryMemory | Modern, distances: ArrayLike, key: Key, *, trials: int = 200
+) -> BasinCurve:
+    """Share of queries at each distance of a random stored pattern that return to it.
 
-    Patterns are drawn at random. For binary memories a distance is a number of flipped bits, and to come back is to
-    have all bits right; for a modern one it is Euclidean, in a random direction, and the pattern is the nearest at the
-    end.
+    Arguments:
+        memory: a query returns to a pattern of a binary memory if all bits are right at the end, and to one of a
+            modern memory if it is the nearest at the end.
+        distances: numbers of flipped bits for a binary memory, Euclidean distances in random directions for a modern
+            one, (k,).
+        key: randomness of the patterns and of the queries.
+        trials: queries at each distance.
 
     >>> import jax, numpy as np, measureformer as mf
     >>> memory = mf.memory.Modern.store(4 * np.eye(4), beta=1.0)
@@ -256,7 +270,7 @@ def basin_curve(memory: AbstractMemory, distances: Any, key: Any, *, trials: int
             )
         # the bits with the lowest random numbers are flipped
         ranks = np.argsort(np.argsort(rng.random((len(index), memory.dim)), axis=1), axis=1)
-        patterns = memory.patterns[index]  # pyright: ignore[reportAttributeAccessIssue] both binary memories have them
+        patterns = memory.patterns[index]
         answers = memory.retrieve(np.where(ranks < apart[:, None], -patterns, patterns)).state
         back = (answers == patterns).all(axis=1)
     returned = back.reshape(len(distances), trials).mean(axis=1)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int8
 
-from measureformer.errors import DtypeError, OptionError, ShapeError
+from measureformer.errors import OptionError, ShapeError
 from measureformer.memory.base import Walk, iterate
 from measureformer.memory.bits import (
     AbstractBinaryMemory,
@@ -22,7 +22,8 @@ from measureformer.memory.bits import (
     binary_states,
     changed_bits,
 )
-from measureformer.numerics.arrays import default_float, finite, floats, host
+from measureformer.numerics.arrays import finite, floats, host
+from measureformer.numerics.types import ArrayLike, Key
 
 Rule = Literal["hebb", "pseudo-inverse"]
 LARGEST = 8192
@@ -39,8 +40,7 @@ class Classical(AbstractBinaryMemory):
     Proof       a change δ of bit l changes E by −δ (Wξ − b)_l − ½ w_ll δ², and δ has the sign of (Wξ − b)_l.
     Ref         hopfield1982; ramsauer2020, Appendix A.
 
-    By Hebb's rule and with a bias of integers all numbers are integers and the arithmetic is exact. The rule
-    "pseudo-inverse" takes the projection on the span of the patterns, which are fixed points then however correlated.
+    With Hebb's rule and an integer bias all numbers are integers and the arithmetic is exact.
 
     >>> import measureformer as mf
     >>> memory = mf.memory.Classical.store([[1, 1, 1, 1], [1, -1, 1, -1]])
@@ -55,8 +55,18 @@ class Classical(AbstractBinaryMemory):
     exact: bool = eqx.field(static=True)
 
     @staticmethod
-    def store(patterns: Any, *, rule: Rule = "hebb", zero_diagonal: bool = True, bias: Any = None) -> Classical:
-        """The memory of patterns (n, d) of ±1; without its diagonal, W does not hold on to every bit by itself."""
+    def store(
+        patterns: ArrayLike, *, rule: Rule = "hebb", zero_diagonal: bool = True, bias: ArrayLike | None = None
+    ) -> Classical:
+        """Store patterns in a matrix of couplings.
+
+        Arguments:
+            patterns: entries ±1, (n, d), with d at most 8192.
+            rule: "hebb", or "pseudo-inverse" for the projection on the span of the patterns, which makes patterns
+                fixed points however correlated they are.
+            zero_diagonal: set w_ll = 0, so that no bit supports itself.
+            bias: b, (d,); zero by default.
+        """
         patterns = binary_patterns(patterns)
         n, d = patterns.shape
         if d > LARGEST:
@@ -64,12 +74,6 @@ class Classical(AbstractBinaryMemory):
                 got=f"patterns of {d} bits",
                 need=f"at most {LARGEST}, since couplings are d × d numbers",
                 do="Make the patterns smaller, or use mf.memory.Dense or Modern, which need no couplings.",
-            )
-        if default_float() != np.float64:
-            raise DtypeError(
-                got="JAX without 64-bit numbers",
-                need="float64, in which integers are exact",
-                do="Unset JAX_ENABLE_X64.",
             )
         X = patterns.astype(np.float64)
         if rule == "hebb":
@@ -92,33 +96,35 @@ class Classical(AbstractBinaryMemory):
 
     @property
     def slack(self) -> float:
-        """Fields smaller than this cannot be told from a tie: 0 where the arithmetic is exact."""
+        """Bound of the rounding error of a field: 0 where the arithmetic is exact."""
         if self.exact:
             return 0.0
         size = np.abs(self.couplings).sum(axis=1) + np.abs(self.bias)
         return float(2 * self.dim * np.finfo(float).eps * size.max())
 
-    def fields(self, state: Any) -> np.ndarray:
+    def fields(self, state: ArrayLike) -> np.ndarray:
         """Wξ − b."""
         rows, single = binary_states(state, self.dim)
         fields = rows @ self.couplings - self.bias
         return fields[0] if single else fields
 
-    def energy(self, state: Any) -> np.ndarray:
+    def energy(self, state: ArrayLike) -> np.ndarray:
         """−½ ξᵀWξ + bᵀξ; exact if `exact`."""
         rows, single = binary_states(state, self.dim)
         energies = -0.5 * np.sum(rows * (rows @ self.couplings), axis=1) + rows @ self.bias
         return np.asarray(energies[0]) if single else energies
 
-    def update(self, state: Any, *, mode: Mode = "asynchronous", key: Any = None) -> np.ndarray:
-        """All bits once: one after the other, in a random order if there is a `key`, or all at once."""
+    def update(self, state: ArrayLike, *, mode: Mode = "asynchronous", key: Key | None = None) -> np.ndarray:
+        """Update all bits once; see `retrieve` for `mode` and `key`."""
         return self.retrieve(state, mode=mode, key=key, steps=1).state
 
-    def walked(self, start: Any, limit: Any, key: Any, *, synchronous: bool, size: int) -> tuple[Walk, Any]:
+    def walked(
+        self, start: np.ndarray, limit: np.ndarray, key: Key | None, *, synchronous: bool, size: int
+    ) -> tuple[Walk, Array]:
         network = self.couplings, self.bias, np.asarray(self.slack)
         return _walk(network, start, limit, key, synchronous, size)
 
-    def certificate(self, state: Any) -> BinaryCertificate:
+    def certificate(self, state: ArrayLike) -> BinaryCertificate:
         rows, single = binary_states(state, self.dim)
         return binary_certificate(self.patterns, rows, rows * self.fields(rows), self.slack, single=single)
 

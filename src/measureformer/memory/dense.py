@@ -1,4 +1,4 @@
-"""`Dense`: dense associative memories, patterns of ±1 whose overlaps interact steeply."""
+"""`Dense`: dense associative memories of patterns of ±1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Int8
 
 from measureformer.attention import attend
-from measureformer.errors import DtypeError, OptionError
+from measureformer.errors import OptionError
 from measureformer.memory.base import Walk, iterate
 from measureformer.memory.bits import (
     AbstractBinaryMemory,
@@ -25,15 +25,15 @@ from measureformer.memory.bits import (
     changed_bits,
 )
 from measureformer.memory.interactions import AbstractInteraction, Exponential, Polynomial, fields
-from measureformer.numerics.arrays import default_float
 from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics.types import ArrayLike, Key
 
 OVERLAPS = 1 << 22
-"""Overlaps of queries and patterns that are held at once."""
+"""Largest number of overlaps of queries and patterns in memory at once."""
 MANY = 1 << 26
-"""Overlaps, or bits of all patterns, from which an exponential memory is looked at in float32."""
+"""Number of overlaps, or of bits of all patterns, above which an exponential memory uses float32."""
 CHUNKS, WHOLE = 16, 1 << 24
-"""Patterns are kept in one byte per bit; to be multiplied, they are turned to floats in chunks if they are many."""
+"""Patterns take one byte per bit; matrix products convert them to floats, in chunks above `WHOLE` bits."""
 
 
 class Dense(AbstractBinaryMemory):
@@ -43,8 +43,8 @@ class Dense(AbstractBinaryMemory):
                 n ~ d^{a−1}/(2 (2a−3)!! ln d) for F = z^a, and up to 2^{d/2} for F = e^z
     Ref         krotov2016; demircigil2017; ramsauer2020, Appendix A.
 
-    For F = e^z energies are −log Σ_i e^{⟨x_i, ξ⟩}: a monotone function of −Σ_i F, which overflows from d = 710 on.
-    Memory is linear in the number of patterns; asynchronous updates take d steps of length n.
+    For F = e^z the energy is −log Σ_i e^{⟨x_i, ξ⟩}, a monotone function of −Σ_i F, which would overflow for d ≥ 710.
+    Memory is linear in n; one asynchronous update of all bits takes d steps of length n.
 
     >>> import measureformer as mf
     >>> memory = mf.memory.Dense.store([[1, 1, 1, 1], [1, -1, 1, -1]], interaction=mf.memory.Polynomial(3))
@@ -56,19 +56,20 @@ class Dense(AbstractBinaryMemory):
     interaction: AbstractInteraction
 
     @staticmethod
-    def store(patterns: Any, *, interaction: Any = None) -> Dense:
-        """The memory of patterns (n, d) of ±1, with `Polynomial(a)` or `Exponential()`, which is the default."""
+    def store(patterns: ArrayLike, *, interaction: AbstractInteraction | None = None) -> Dense:
+        """Store patterns.
+
+        Arguments:
+            patterns: entries ±1, (n, d).
+            interaction: F, as `Polynomial(a)` or `Exponential()`; the exponential by default.
+        """
         patterns = binary_patterns(patterns)
         interaction = Exponential() if interaction is None else interaction
-        if not isinstance(interaction, AbstractInteraction):
+        if not isinstance(interaction, AbstractInteraction):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptionError(
                 got=f"an interaction of type {type(interaction).__name__}",
                 need="mf.memory.Polynomial(a) or mf.memory.Exponential()",
                 do="Leave it out for the exponential.",
-            )
-        if default_float() != np.float64:
-            raise DtypeError(
-                got="JAX without 64-bit numbers", need="float64 for differences of energies", do="Unset JAX_ENABLE_X64."
             )
         n, d = patterns.shape
         if isinstance(interaction, Polynomial) and interaction.degree * math.log(d + 2) + math.log(2 * n) > 700:
@@ -79,7 +80,7 @@ class Dense(AbstractBinaryMemory):
             )
         return Dense(patterns, interaction)
 
-    def energy(self, state: Any) -> np.ndarray:
+    def energy(self, state: ArrayLike) -> np.ndarray:
         """−Σ_i F(⟨x_i, ξ⟩), or −log Σ_i e^{⟨x_i, ξ⟩} for the exponential."""
         rows, single = binary_states(state, self.dim)
         if isinstance(self.interaction, Polynomial):
@@ -90,10 +91,10 @@ class Dense(AbstractBinaryMemory):
             energies = -np.asarray(attend(rows.astype(X.dtype), X, X[:, :1]).log_normalizer)
         return np.asarray(energies[0]) if single else energies
 
-    def fields(self, state: Any) -> tuple[np.ndarray, np.ndarray]:
-        """What every bit feels, and per state a bound of the rounding errors.
+    def fields(self, state: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """The field at every bit, and for each state a bound of its rounding errors.
 
-        In units of Σ_i e^{⟨x_i, ξ⟩} · 2 sinh 1 for the exponential: then fields lie between −e and e.
+        The exponential measures fields in units of Σ_i e^{⟨x_i, ξ⟩} · 2 sinh 1, in which they lie between −e and e.
         """
         rows, single = binary_states(state, self.dim)
         felt, error = self._felt(rows, self._precision(len(rows)))
@@ -115,7 +116,7 @@ class Dense(AbstractBinaryMemory):
         return felt, rounding * size
 
     def _precision(self, m: int) -> Any:
-        """Overlaps are integers, exact in both; the bound of the engine tells what float32 does to the rest."""
+        """Overlaps are integers, exact in both; `attend` bounds the float32 errors of the rest."""
         return np.float32 if self.n * max(m, self.dim) > MANY else np.float64
 
     def _chunks(self) -> Iterator[tuple[slice, np.ndarray]]:
@@ -129,8 +130,8 @@ class Dense(AbstractBinaryMemory):
     def _times_patterns(self, weights: np.ndarray) -> np.ndarray:
         return np.sum([weights[:, part] @ X for part, X in self._chunks()], axis=0)
 
-    def update(self, state: Any, *, mode: Mode = "asynchronous", key: Any = None) -> np.ndarray:
-        """All bits once: one after the other, in a random order if there is a `key`, or all at once."""
+    def update(self, state: ArrayLike, *, mode: Mode = "asynchronous", key: Key | None = None) -> np.ndarray:
+        """Update all bits once; see `retrieve` for `mode` and `key`."""
         rows, single = binary_states(state, self.dim)
         if mode == "synchronous":
             felt, error = self._felt(rows, self._precision(len(rows)))
@@ -138,7 +139,9 @@ class Dense(AbstractBinaryMemory):
             return new[0] if single else new
         return self.retrieve(state, mode=mode, key=key, steps=1).state
 
-    def walked(self, start: Any, limit: Any, key: Any, *, synchronous: bool, size: int) -> tuple[Walk, Any]:
+    def walked(
+        self, start: np.ndarray, limit: np.ndarray, key: Key | None, *, synchronous: bool, size: int
+    ) -> tuple[Walk, Array]:
         n = bucket(self.n)
         mass = np.zeros(n)
         mass[: self.n] = 1
@@ -146,7 +149,7 @@ class Dense(AbstractBinaryMemory):
         network = self.interaction, pad_rows(self.patterns, n), mass, np.asarray(slack)
         return _walk(network, start, limit, key, synchronous, size)
 
-    def certificate(self, state: Any) -> BinaryCertificate:
+    def certificate(self, state: ArrayLike) -> BinaryCertificate:
         rows, single = binary_states(state, self.dim)
         felt, error = self._felt(rows, self._precision(len(rows)))
         return binary_certificate(self.patterns, rows, rows * felt, error, single=single)
@@ -154,8 +157,8 @@ class Dense(AbstractBinaryMemory):
     def stable(self) -> np.ndarray:
         """Which of the stored patterns are fixed points, in linear memory.
 
-        Many exponential patterns are looked at in float32, with its error bound, and only those that are not decided
-        there in float64.
+        Large exponential memories compute in float32, and again in float64 where the float32 error bound does not
+        decide.
         """
         rows = self.patterns.astype(np.float64)
         felt, error = self._felt(rows, self._precision(self.n))

@@ -1,4 +1,4 @@
-"""`fit_retrieval`: projections of queries and keys, trained so that the right pattern is found."""
+"""`fit_retrieval`: trained projections of queries and keys with which queries find their patterns."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from measureformer.measures import Discrete
 from measureformer.memory.search import best_key
 from measureformer.numerics.arrays import common_dtype, finite, floats, host, is_traced, positive_int, shaped
 from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics.types import ArrayLike
 from measureformer.training.loop import trained
 
 
 class RetrievalFit(eqx.Module):
-    """A trained head: `layer` for queries in the context of the patterns, and how training went.
+    """A trained head: its `layer`, for queries in the context `mu` of the patterns, and its training `losses`.
 
     >>> import numpy as np, measureformer as mf
     >>> fit = mf.memory.fit_retrieval(np.eye(3), np.eye(3), [1, 2, 0], steps=200, rate=0.1)
@@ -30,32 +31,45 @@ class RetrievalFit(eqx.Module):
     """
 
     layer: Attention
-    """One head with the trained Q and K, and V = I: its value is an average of patterns."""
+    """One head with the trained Q and K, and V = I: its values are averages of patterns."""
     mu: Discrete
     """The patterns."""
     losses: Float[np.ndarray, " s"]
     """Mean of −log(softmax weight of the right pattern) before each step, and after the last."""
 
-    def find(self, queries: Any) -> np.ndarray:
-        """For every query, the pattern with the largest weight."""
+    def find(self, queries: ArrayLike) -> np.ndarray:
+        """For every query in rows, (m, d), the row of the pattern with the largest weight."""
         rows = np.asarray(host(shaped(floats(queries, "queries"), "queries", "m d")))
         scale, Q, K = (np.asarray(part) for part in (self.layer.scale, self.layer.Q[0], self.layer.K[0]))
         points, log_a = np.asarray(self.mu.points), np.asarray(self.mu.log_weights)
         return best_key((scale * rows @ Q.T).astype(points.dtype), points @ K.T, log_a)[1]
 
-    def accuracy(self, queries: Any, targets: Any) -> float:
-        """Share of the queries for which that is the target."""
+    def accuracy(self, queries: ArrayLike, targets: ArrayLike) -> float:
+        """Share of the queries (m, d) that `find` their targets (m,)."""
         return float(np.mean(self.find(queries) == np.asarray(targets)))
 
 
 def fit_retrieval(
-    patterns: Any, queries: Any, targets: Any, *, head_dim: int | None = None, steps: int = 500, rate: float = 0.01
+    patterns: ArrayLike | Discrete,
+    queries: ArrayLike,
+    targets: ArrayLike,
+    *,
+    head_dim: int | None = None,
+    steps: int = 500,
+    rate: float = 0.01,
 ) -> RetrievalFit:
-    """Q and K (head_dim, d) such that query i attends to pattern targets[i]: Adam on −log softmax(⟨Qx_i, Ky_j⟩)_target.
+    """Train Q and K such that query i attends to pattern targets[i]: Adam on −log softmax(⟨Qx_i, Ky_j⟩)_target.
 
-    Patterns (n, d), or a Discrete measure of them whose masses count; queries (m, d). Starts with Q = K, the projection
-    on the principal directions of the patterns over their radius, so that nothing is random. Linear memory: the loss
-    is the log-normaliser of the engine minus one logit.
+    Arguments:
+        patterns: points (n, d), or a `Discrete` measure of them, whose masses count.
+        queries: training queries, (m, d).
+        targets: for each query the row of its pattern, (m,).
+        head_dim: rows of Q and K; d by default.
+        steps: steps of Adam.
+        rate: learning rate of Adam.
+
+    Training is deterministic: it starts with Q = K, the projection on the principal directions of the patterns divided
+    by their radius. Linear memory: the loss is a log-normaliser minus one logit.
 
     >>> import numpy as np, measureformer as mf
     >>> rng = np.random.default_rng(0)
@@ -127,14 +141,14 @@ class _Loss(eqx.Module):
 
 
 class _Adam(eqx.Module):
-    """Settings of the training. Numbers are arguments of the program, so that others do not compile another one."""
+    """Settings of the training; numbers are arguments of the program, so that new ones compile nothing."""
 
     count: Any
     rate: Any
 
     @property
     def steps(self) -> Any:
-        # inside the program, where only types are looked at, it is no number yet
+        # a tracer inside the program, where only its type matters
         return self.count if is_traced(self.count) else int(self.count)
 
     @property

@@ -10,20 +10,21 @@ from jaxtyping import Float, Int
 
 from measureformer.attention import coverage
 from measureformer.errors import DtypeError, NoClosedFormError, OptionError
-from measureformer.maps import Attention, Causal, L2Attention, Residual
-from measureformer.maps.base import queries_of
+from measureformer.maps import AbstractInContextMap, Attention, Causal, L2Attention, Residual
 from measureformer.maps.heads import AbstractHeads
-from measureformer.measures import Gaussian, SpaceTime
+from measureformer.maps.queries import queries_of
+from measureformer.measures import AbstractMeasure, Gaussian, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import floats
+from measureformer.numerics.types import ArrayLike
 
 CLASSES = ("IV", "III", "II", "I")
 LIMITS = (1 / 32, 1 / 8, 1 / 2)
-"""Parts of the context at which the class changes: N/32, N/8 and N/2 of N tokens."""
+"""Shares of the context at which the class changes: N/32, N/8 and N/2 of N tokens."""
 
 
 class HeadClasses(eqx.Module):
-    """The classes of the heads of a layer, and what they follow from.
+    """The classes of the heads of a layer, and the shares of the context that determine them.
 
     >>> import numpy as np, measureformer as mf
     >>> G = mf.Attention.head(np.zeros((2, 2)), np.eye(2), np.eye(2))
@@ -34,24 +35,31 @@ class HeadClasses(eqx.Module):
     classes: tuple[str, ...] = eqx.field(static=True)
     """"I" (global averages) to "IV" (single patterns), one per head."""
     share: Float[np.ndarray, " h"]
-    """Median over the queries of the smallest part of the mass that holds 90 % of the attention."""
+    """Median over the queries of the smallest share of the mass that holds 90 % of the attention."""
     k90: Float[np.ndarray, " h"]
-    """Median over the queries of the fewest atoms that hold 90 %; NaN for a measure that has no atoms."""
+    """Median over the queries of the fewest atoms that hold 90 %; NaN for a measure without atoms."""
     shares: Float[np.ndarray, "h m"]
     counts: Int[np.ndarray, "h m"] | None
 
 
-def head_class(attention: Any, mu: Any, x: Any = None, *, share: float = 0.9) -> HeadClasses:
-    """The classes I–IV of the heads of an attention layer in the context mu, for the tokens of mu or queries x.
+def head_class(
+    attention: AbstractInContextMap, mu: AbstractMeasure, x: ArrayLike | None = None, *, share: float = 0.9
+) -> HeadClasses:
+    """Classes I–IV of the heads of an attention layer: from global averages to the retrieval of single patterns.
+
+    Arguments:
+        attention: `Attention` or `L2Attention`, also inside `Residual` and, for a `SpaceTime`, inside `Causal`.
+        mu: the context: a measure with atoms, or a `Gaussian` for `Attention`.
+        x: queries, (m, d); the tokens of mu by default.
+        share: share of the attention that the fewest tokens have to hold.
 
     Statement   with k the fewest of N softmax weights that sum to 0.9, and k̄ its median over the queries: class I if
                 k̄ > N/2, II if N/8 < k̄ ≤ N/2, III if N/32 < k̄ ≤ N/8, IV if k̄ ≤ N/32
     Ref         ramsauer2020, Section 3 and Appendix A.5.1.
 
-    On a measure, k/N becomes the smallest part of the mass that holds 90 % of the attention: the same classes for equal
-    atoms if 32 divides N, and nothing changes when an atom is split. On N(m, Σ) it is Φ(Φ⁻¹(0.9) − s), s = |Σ^{1/2}Ax|,
-    since attention moves the Gaussian by ΣAx and the likelihood ratio grows along that direction. Layers: `Attention`
-    and `L2Attention`, also inside `Residual` and, on a `SpaceTime`, inside `Causal`.
+    On a measure, k/N becomes the smallest share of the mass that holds 90 % of the attention. Classes are the same for
+    equal atoms if 32 divides N, and splitting an atom changes nothing. On N(m, Σ) the share is Φ(Φ⁻¹(0.9) − s),
+    s = |Σ^{1/2}Ax|: attention moves the Gaussian by ΣAx, and the likelihood ratio grows along that direction.
 
     >>> import numpy as np, measureformer as mf
     >>> mu = mf.Discrete.uniform(np.eye(64))
@@ -82,7 +90,7 @@ def head_class(attention: Any, mu: Any, x: Any = None, *, share: float = 0.9) ->
         )
     median = np.array([_median(row, weights) for row in shares])
     k90 = np.full(len(shares), np.nan) if counts is None else np.array([_median(row, weights) for row in counts])
-    # what should be on a limit may be above it by rounding
+    # a median on a limit may exceed it by rounding
     classes = tuple(CLASSES[int(np.sum(part > np.array(LIMITS) + 1e-12))] for part in median)
     return HeadClasses(classes, median, k90.astype(float), shares, counts)
 
@@ -94,11 +102,11 @@ def _on_atoms(layer: AbstractHeads, mu: AbstractAtomic, x: Any, share: float, *,
         if x is not None:
             raise OptionError(
                 got="queries for a causal layer",
-                need="no queries: the tokens ask",
-                do="Leave x out, each has its time.",
+                need="no queries: each token is its own query, at its time",
+                do="Leave x out.",
             )
         assert isinstance(mu, SpaceTime)  # check_meets has refused everything else
-        times = (np.asarray(mu.times),) * 2
+        times = np.asarray(mu.times), np.asarray(mu.times)
     rows = np.asarray(mu.points if x is None else queries_of(mu, x, None)[0], np.float64)
     points, scale = np.asarray(mu.points, np.float64), float(layer.scale)
     Q, K = np.asarray(layer.Q, np.float64), np.asarray(layer.K, np.float64)
@@ -125,7 +133,7 @@ def _on_gaussian(layer: Attention, mu: Gaussian, x: Any, share: float) -> np.nda
 
 
 def _median(values: np.ndarray, weights: np.ndarray | None) -> float:
-    """The smallest value that half of the mass does not exceed."""
+    """The smallest value that at least half of the mass does not exceed."""
     order = np.argsort(values, kind="stable")
     mass = np.full(len(values), 1 / len(values)) if weights is None else weights
     at = int(np.sum(np.cumsum(mass[order]) < 0.5 - 1e-12))

@@ -1,7 +1,8 @@
-"""Pictures as patterns: some that come with the library, scikit-learn's digits, the user's own files."""
+"""Pictures as patterns: ten bundled drawings, scikit-learn's digits, and the user's own files."""
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from jaxtyping import Float
 from measureformer.errors import DtypeError, ImageError, OptionError, ShapeError, need
 from measureformer.numerics.arrays import finite, floats, host
 from measureformer.numerics.random import generator
+from measureformer.numerics.types import ArrayLike, Key, PathLike
 from measureformer.parallel.progress import bar
 
 MOST_PIXELS = 1 << 24
@@ -28,7 +30,7 @@ Side = Literal["bottom", "top", "left", "right"]
 
 
 def pictures() -> Float[np.ndarray, "n 24 24"]:
-    """Ten small pictures, drawn by formulas: black on white, −1 and 1. They are correlated: most pixels are white.
+    """Ten small pictures drawn by formulas, black (−1) on white (1); most pixels are white, so they are correlated.
 
     >>> import measureformer as mf
     >>> mf.memory.images.pictures().shape
@@ -66,15 +68,20 @@ def digits() -> tuple[Float[np.ndarray, "n 8 8"], np.ndarray]:
     return data.images / 8 - 1, data.target
 
 
-def masked(images: Any, share: float = 0.5, *, side: Side = "bottom") -> Float[np.ndarray, "*n h w"]:
-    """Pictures (…, h, w) with a share of the rows or columns at one side unknown, which is 0.
+def masked(images: ArrayLike, share: float = 0.5, *, side: Side = "bottom") -> Float[np.ndarray, "*n h w"]:
+    """Set the rows or columns at one side of pictures to 0, which means unknown.
+
+    Arguments:
+        images: pictures, (…, h, w).
+        share: share of the rows or columns that become unknown.
+        side: "bottom", "top", "left" or "right".
 
     >>> import numpy as np, measureformer as mf
     >>> mf.memory.masked(np.ones((2, 2))).tolist()
     [[1.0, 1.0], [0.0, 0.0]]
     """
     images = checked_pictures(images)
-    _share(share, "share")
+    _check_share(share)
     if side not in ("bottom", "top", "left", "right"):
         raise OptionError(got=f"side = {side!r}", need='"bottom", "top", "left" or "right"', do="Leave it out.")
     axis = -2 if side in ("bottom", "top") else -1
@@ -85,22 +92,27 @@ def masked(images: Any, share: float = 0.5, *, side: Side = "bottom") -> Float[n
     return np.where(gone[:, None] if axis == -2 else gone, 0.0, images)
 
 
-def noisy(images: Any, key: Any, share: float = 0.2) -> Float[np.ndarray, "*n h w"]:
-    """Pictures (…, h, w) with a share of the pixels, drawn at random, turned to their negative.
+def noisy(images: ArrayLike, key: Key, share: float = 0.2) -> Float[np.ndarray, "*n h w"]:
+    """Replace random pixels of pictures by their negatives.
+
+    Arguments:
+        images: pictures, (…, h, w).
+        key: randomness of the choice of pixels.
+        share: share of the pixels of each picture.
 
     >>> import jax, numpy as np, measureformer as mf
     >>> float(mf.memory.noisy(np.ones((10, 10)), jax.random.key(0), 0.2).sum())
     60.0
     """
     images = checked_pictures(images)
-    _share(share, "share")
+    _check_share(share)
     flat = images.reshape(-1, images.shape[-2] * images.shape[-1])
     ranks = np.argsort(np.argsort(generator(key).random(flat.shape), axis=1), axis=1)
     return np.where(ranks < round(share * flat.shape[1]), -flat, flat).reshape(images.shape)
 
 
-def binary(images: Any) -> Float[np.ndarray, "*n h w"]:
-    """Pictures as ±1 by their sign, for binary memories; what is 0, unknown, stays so.
+def binary(images: ArrayLike) -> Float[np.ndarray, "*n h w"]:
+    """Signs of the pixels of pictures (…, h, w), for binary memories; unknown pixels stay 0.
 
     >>> import measureformer as mf
     >>> mf.memory.images.binary([[0.5, -0.2], [0.0, 1.0]]).tolist()
@@ -110,7 +122,7 @@ def binary(images: Any) -> Float[np.ndarray, "*n h w"]:
 
 
 class Images(eqx.Module):
-    """Pictures that were read from files: grey values in [−1, 1], white is 1, and their names.
+    """Pictures read from files: grey values in [−1, 1], where white is 1, and their names.
 
     >>> import numpy as np, measureformer as mf
     >>> mf.memory.images.Images(np.ones((1, 2, 3)), ("white",)).values.shape
@@ -121,11 +133,12 @@ class Images(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
 
 
-def read_images(paths: Any, *, size: tuple[int, int] | None = None) -> Images:
-    """Pictures from files, or from all pictures in folders, in grey.
+def read_images(paths: PathLike | Sequence[PathLike], *, size: tuple[int, int] | None = None) -> Images:
+    """Read pictures from files in grey: transparent parts become white, and an animation gives its first frame.
 
-    Different sizes are refused unless one `size` = (width, height) is asked for. Colours become grey and transparent
-    parts white; of an animation the first frame counts.
+    Arguments:
+        paths: files, and folders of which all pictures are read.
+        size: (width, height) that all pictures are resized to; by default they must have one size.
 
     >>> import measureformer as mf
     >>> try: mf.memory.images.read_images([])
@@ -136,7 +149,7 @@ def read_images(paths: Any, *, size: tuple[int, int] | None = None) -> Images:
         raise OptionError(
             got=f"size = {size}", need=f"(width, height) ≥ 1 with at most {MOST_PIXELS} pixels", do="Write it as 32x32."
         )
-    files = _files([paths] if isinstance(paths, (str, Path)) else list(paths))
+    files = _files([paths] if isinstance(paths, (str, os.PathLike)) else list(paths))
     found: list[np.ndarray] = []
     with bar("pictures", len(files)) as show:
         for path in files:
@@ -163,16 +176,14 @@ def _fitting(path: Path, first: Path, found: Sequence[np.ndarray], values: np.nd
     return values
 
 
-def _files(paths: Sequence[Any]) -> list[Path]:
+def _files(paths: Sequence[PathLike]) -> list[Path]:
     files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
             inside = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
             if not inside:
                 raise ImageError(
-                    got=f"the folder {path} without pictures",
-                    need="PNG files, or others",
-                    do="Name the files themselves.",
+                    got=f"the folder {path} without pictures", need="PNG files, or others", do="Name the files."
                 )
             files += inside
         else:
@@ -237,7 +248,7 @@ def _grey(picture: Any, size: tuple[int, int] | None) -> np.ndarray:
     return np.asarray(grey, np.float32) / 127.5 - 1
 
 
-def checked_pictures(images: Any) -> np.ndarray:
+def checked_pictures(images: ArrayLike) -> np.ndarray:
     """Finite numbers (…, h, w) as float64, or a refusal."""
     images = np.asarray(host(floats(images, "images")), np.float64)
     if images.ndim < 2 or 0 in images.shape:
@@ -246,8 +257,8 @@ def checked_pictures(images: Any) -> np.ndarray:
     return images
 
 
-def _share(share: Any, name: str) -> None:
+def _check_share(share: Any) -> None:
     if not isinstance(share, (int, float)):
-        raise DtypeError(got=f"{name} = {share!r}", need="a number", do="Pass a share between 0 and 1.")
+        raise DtypeError(got=f"share = {share!r}", need="a number", do="Pass a share between 0 and 1.")
     if not 0 <= share <= 1:
-        raise OptionError(got=f"{name} = {share}", need="a share between 0 and 1", do="Half is 0.5.")
+        raise OptionError(got=f"share = {share}", need="a share between 0 and 1", do="Half is 0.5.")

@@ -1,10 +1,10 @@
-"""Interactions F of dense associative memories: E(ξ) = −Σ_i F(⟨x_i, ξ⟩), and what a bit feels.
+"""Interactions F of dense associative memories, E(ξ) = −Σ_i F(⟨x_i, ξ⟩), and the fields at their bits.
 
-For x = ±1 and any F, F(u + x) − F(u − x) = x·g(u) with g(u) = F(u + 1) − F(u − 1). So bit l feels
-Σ_i x_il g(m_i − x_il ξ_l) with the overlaps m_i = ⟨x_i, ξ⟩. And a function of x·ξ_l with x = ±1 is even + x·odd: with
-s = |ξ_l|, which is 1, or 0 for an unknown bit,
+For x = ±1 and any F, F(u + x) − F(u − x) = x·g(u) with g(u) = F(u + 1) − F(u − 1). With the overlaps m_i = ⟨x_i, ξ⟩ the
+field at bit l is Σ_i x_il g(m_i − x_il ξ_l). A function of x·ξ_l with x = ±1 is even + x·odd, so with s = |ξ_l|, which
+is 1, or 0 for an unknown bit, the field is
 
-    Σ_i x_il ½(g(m_i − s) + g(m_i + s)) + ξ_l Σ_i ½(g(m_i − 1) − g(m_i + 1)),
+    Σ_i x_il ½(g(m_i − s) + g(m_i + s)) + ξ_l Σ_i ½(g(m_i − 1) − g(m_i + 1)):
 
 two products with the matrix of patterns for all bits at once, instead of d sums over changed overlaps.
 """
@@ -14,22 +14,27 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
+import numpy as np
+from jaxtyping import Array
 
 from measureformer.errors import OptionError
 from measureformer.numerics.arrays import namespace, positive_int
 
+Numbers: TypeAlias = np.ndarray | Array
+"""NumPy in, NumPy out; JAX in, JAX out."""
+
 
 class AbstractInteraction(eqx.Module):
-    """An interaction F, up to a positive factor that may differ from query to query."""
+    """An interaction F, up to a positive factor that may differ between queries."""
 
     @abc.abstractmethod
-    def rise(self, u: Any, level: Any) -> Any:
+    def rise(self, u: Numbers, level: Numbers | float) -> Numbers:
         """g(u) = F(u + 1) − F(u − 1), times a positive factor that depends on `level` alone."""
 
-    def even_and_odd(self, overlaps: Any, level: Any) -> tuple[Any, Any]:
+    def even_and_odd(self, overlaps: Numbers, level: Numbers | float) -> tuple[Numbers, Numbers]:
         """½(g(m − 1) + g(m + 1)) and ½(g(m − 1) − g(m + 1))."""
         below, above = (self.rise(overlaps + s, level) for s in (-1, 1))
         return 0.5 * (below + above), 0.5 * (below - above)
@@ -40,7 +45,10 @@ class AbstractInteraction(eqx.Module):
 
 
 class Polynomial(AbstractInteraction):
-    """F(z) = z^a with a ≥ 2; a = 2 is Hebb's rule without the diagonal.
+    """F(z) = z^a; a = 2 is Hebb's rule without the diagonal.
+
+    Arguments:
+        degree: a, at least 2.
 
     Ref         krotov2016.
 
@@ -58,7 +66,7 @@ class Polynomial(AbstractInteraction):
                 got=f"degree = {degree}", need="at least 2", do="F(z) = z makes an energy that is linear in every bit."
             )
 
-    def rise(self, u: Any, level: Any) -> Any:
+    def rise(self, u: Numbers, level: Numbers | float) -> Numbers:
         return (u + 1) ** self.degree - (u - 1) ** self.degree
 
     def exact(self, n: int, dim: int) -> bool:
@@ -66,7 +74,7 @@ class Polynomial(AbstractInteraction):
 
 
 class Exponential(AbstractInteraction):
-    """F(z) = e^z. An update of all bits at once is sign(cosh ξ_l · attention_l − sinh ξ_l): attention with a threshold.
+    """F(z) = e^z; a synchronous update is attention with a threshold, sign(cosh ξ_l · attention_l − sinh ξ_l).
 
     Proof       g(m − xξ) = 2 sinh 1 · e^m (cosh ξ − x sinh ξ) for x = ±1; sum over the patterns, divide by Σ_i e^{m_i}.
     Ref         demircigil2017.
@@ -76,10 +84,10 @@ class Exponential(AbstractInteraction):
     Exponential()
     """
 
-    def rise(self, u: Any, level: Any) -> Any:
+    def rise(self, u: Numbers, level: Numbers | float) -> Numbers:
         return namespace(u).exp(u - level)
 
-    def even_and_odd(self, overlaps: Any, level: Any) -> tuple[Any, Any]:
+    def even_and_odd(self, overlaps: Numbers, level: Numbers | float) -> tuple[Numbers, Numbers]:
         rise = self.rise(overlaps, level)
         return math.cosh(1) * rise, -math.sinh(1) * rise
 
@@ -89,14 +97,14 @@ class Exponential(AbstractInteraction):
 
 def fields(
     interaction: AbstractInteraction,
-    overlaps: Any,
-    mass: Any,
-    states: Any,
-    times_patterns: Callable[[Any], Any],
+    overlaps: Numbers,
+    mass: Numbers,
+    states: Numbers,
+    times_patterns: Callable[[Any], Numbers],
     *,
     partial: bool,
 ) -> tuple[Any, Any]:
-    """What all bits of all states (m, d) feel, up to a factor per state, and the sum of the sizes of the terms.
+    """The fields at all bits of states (m, d), up to a factor per state, and the sums of the sizes of their terms.
 
     `mass` (n,) is 1 for a pattern and 0 for padding; `times_patterns` multiplies (m, n) by the patterns (n, d);
     `partial` says that bits may be unknown.

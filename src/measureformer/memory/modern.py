@@ -31,10 +31,11 @@ from measureformer.numerics.arrays import (
     shaped,
 )
 from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics.types import ArrayLike
 
 
 class ModernCertificate(eqx.Module):
-    """What theorems say about a retrieval, next to what was measured; x_i is the pattern nearest to the answer.
+    """Theorems about a retrieval next to its measurements; x_i is the pattern nearest to the answer.
 
     Bounds hold in exact arithmetic; they are infinite, or false, where a theorem does not apply.
 
@@ -53,27 +54,27 @@ class ModernCertificate(eqx.Module):
     separation: np.ndarray
     """Δ_i = ⟨x_i, x_i⟩ − max_{j≠i} ⟨x_i, x_j⟩."""
     needed: np.ndarray
-    """The separation from which on x_i is stored: `ramsauer20_separation`."""
+    """Separation that suffices for x_i to be stored: `ramsauer20_separation`."""
     stored: np.ndarray
-    """Whether it is: then the ball of radius `radius` around x_i has one fixed point, which attracts it."""
+    """Whether x_i is stored: the ball of radius `radius` around it has one fixed point, which attracts the ball."""
     radius: np.ndarray
     """1/(βNM)."""
     basin: np.ndarray
-    """From all queries in this distance of x_i the updates end near it: `mf.memory.basin`. 0 if none is certain."""
+    """Radius of a ball around x_i from which all updates end near x_i: `mf.memory.basin`; 0 if none is certain."""
     error_bound: np.ndarray
-    """A bound of |answer − x_i| after many updates if the query lies in the basin; infinite if it does not."""
+    """Bound of |answer − x_i| after many updates for a query in the basin; infinite otherwise."""
     one_step_error: np.ndarray
     """|f(query) − x_i|."""
     one_step_bound: np.ndarray
-    """A bound of it: `ramsauer20_one_step`."""
+    """Bound of `one_step_error`: `ramsauer20_one_step`."""
     contraction: np.ndarray
     """|f(query) − x_i*| ≤ contraction · |query − x_i*|: `ramsauer20_contraction`."""
     single: np.ndarray
-    """Whether β m² < 1, m the largest distance of a pattern from the mean: then there is one fixed point in all."""
+    """Whether β m² < 1, m the largest distance of a pattern from the mean: then there is only one fixed point."""
 
 
 class FixedPoints(eqx.Module):
-    """Where the stored patterns end; a point that several of them share is a metastable state.
+    """Fixed points that the stored patterns converge to; one shared by several patterns is a metastable state.
 
     >>> import measureformer as mf
     >>> memory = mf.memory.Modern.store([[3.0, 0.0], [3.0, 0.1], [0.0, 3.0]], beta=1.0)
@@ -84,13 +85,13 @@ class FixedPoints(eqx.Module):
 
     points: Float[np.ndarray, "c d"]
     labels: np.ndarray
-    """For every pattern, the point at which it ends."""
+    """For every pattern, the row of its fixed point."""
     converged: np.ndarray
-    """For every pattern, whether updates had come to rest."""
+    """For every pattern, whether its updates converged."""
 
     @property
     def members(self) -> np.ndarray:
-        """How many patterns end at each point."""
+        """Number of patterns that converge to each point."""
         return np.bincount(self.labels, minlength=len(self.points))
 
     @property
@@ -106,8 +107,8 @@ class Modern(AbstractMemory):
     Proof       −(1/β) log ∫ … is concave in ξ with gradient −f(ξ), so E(f(ξ)) ≤ E(ξ) − |f(ξ) − ξ|²/2
     Ref         ramsauer2020, Theorems 1 and 2.
 
-    For n equal patterns the mass in the logarithm is the (ln N)/β of the theorem. Patterns may have any mass; a common
-    factor changes nothing, and a pattern of mass 2 is two patterns. Linear memory; energy and update are
+    For N patterns of equal mass, normalising by |mu| gives the (ln N)/β of the theorem. Patterns may have any mass; a
+    common factor changes nothing, and a pattern of mass 2 counts as two. Linear memory; energy and update are
     differentiable.
 
     >>> import measureformer as mf
@@ -121,8 +122,14 @@ class Modern(AbstractMemory):
     beta: Float[Array, ""]
 
     @staticmethod
-    def store(patterns: Any, beta: Any, *, weights: Any = None) -> Modern:
-        """The memory of patterns (n, d), with equal or other `weights`, or of a measure of patterns."""
+    def store(patterns: ArrayLike | AbstractMeasure, beta: ArrayLike, *, weights: ArrayLike | None = None) -> Modern:
+        """Store patterns.
+
+        Arguments:
+            patterns: real vectors, (n, d), or a `Discrete` measure of them.
+            beta: inverse temperature β > 0.
+            weights: masses of the patterns, (n,); equal by default.
+        """
         beta = scalar(beta, "beta")
         if not is_traced(beta) and not float(beta) > 0:
             raise OptionError(
@@ -141,8 +148,8 @@ class Modern(AbstractMemory):
             return Modern(patterns, beta)
         if np.shape(patterns)[:1] == (0,):
             raise PatternError(got="no patterns", need="at least one pattern", do="Pass an (n, d) array with n ≥ 1.")
-        patterns = shaped(floats(patterns, "patterns"), "patterns", "n d")
-        return Modern(Discrete.uniform(patterns) if weights is None else Discrete.weighted(patterns, weights), beta)
+        points = shaped(floats(patterns, "patterns"), "patterns", "n d")
+        return Modern(Discrete.uniform(points) if weights is None else Discrete.weighted(points, weights), beta)
 
     @property
     def n(self) -> int:
@@ -156,8 +163,8 @@ class Modern(AbstractMemory):
     def patterns(self) -> Float[Array, "n d"]:
         return self.mu.points
 
-    def energy(self, state: Any) -> Array:
-        """E(ξ); traced states are fine."""
+    def energy(self, state: ArrayLike) -> Array:
+        """E(ξ) of one state or several, traced or not."""
         rows, single = rows_of(state, self.dim, "state")
         rows, mu = cast((rows, self.mu), common_dtype(rows, self.mu))
         q = host(self.beta).astype(rows.dtype) * rows
@@ -165,18 +172,23 @@ class Modern(AbstractMemory):
         energies = _energy(host(log_z), host(rows), host(self.beta), host(mu.log_mass), host(mu.radius()))
         return on_device(energies[0] if single else energies)
 
-    def update(self, state: Any) -> Array:
-        """f(ξ) of one state or several; traced states are fine."""
+    def update(self, state: ArrayLike) -> Array:
+        """f(ξ) of one state or several, traced or not."""
         rows, single = rows_of(state, self.dim, "state")
         rows, mu = cast((rows, self.mu), common_dtype(rows, self.mu))
         q = host(self.beta).astype(rows.dtype) * rows
         new = attend(q, mu.points, mu.points, mu.log_weights).values
         return new[0] if single else new
 
-    def retrieve(self, query: Any, *, steps: int = 100, tol: float | None = None) -> Retrieval:
-        """Updates until the state moves by at most `tol`, or `steps` times; `steps=1` is attention.
+    def retrieve(
+        self, query: ArrayLike, *, steps: int = 100, tol: float | None = None
+    ) -> Retrieval[Array, ModernCertificate]:
+        """Update until the state settles; `steps=1` is attention.
 
-        By default tol is M times 1e-12 in float64 and 1e-5 in float32.
+        Arguments:
+            query: states, (d,) or (m, d).
+            steps: largest number of updates.
+            tol: a state has settled if it moves by at most this; by default M·1e-12 in float64, M·1e-5 in float32.
         """
         rows, single = rows_of(query, self.dim, "query")
         steps, m = positive_int(steps, "steps"), len(rows)
@@ -195,8 +207,8 @@ class Modern(AbstractMemory):
         walk = cut_walk(walk, t, m, single=single)
         return Retrieval(on_device(walk.state), trace_of(walk), certify)
 
-    def separation(self, index: Any = None) -> np.ndarray:
-        """Δ_i of all patterns, or of those at `index`; infinite for a pattern that is alone."""
+    def separation(self, index: ArrayLike | None = None) -> np.ndarray:
+        """Δ_i of all patterns, or of those at `index`; infinite for a single pattern."""
         index = np.arange(self.n) if index is None else np.atleast_1d(np.asarray(index))
         points = np.asarray(self.patterns)
         rows = points[index]
@@ -204,12 +216,17 @@ class Modern(AbstractMemory):
         return np.sum(rows * rows, axis=1) - highest
 
     def spread(self) -> float:
-        """m, the largest distance of a pattern from the mean: if β m² < 1 there is one fixed point in all."""
+        """m, the largest distance of a pattern from the mean; if β m² < 1, there is only one fixed point."""
         points = np.asarray(self.patterns)[self._massive()]
         return float(np.sqrt(np.max(np.sum((points - np.asarray(self.mu.mean())) ** 2, axis=1))))
 
     def fixed_points(self, *, steps: int = 1000, atol: float = 1e-6) -> FixedPoints:
-        """Where the patterns themselves end; ends closer than `atol` · M are one point."""
+        """Fixed points that the patterns themselves converge to.
+
+        Arguments:
+            steps: largest number of updates.
+            atol: limits closer than atol · M count as one point.
+        """
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
         from scipy.spatial import KDTree
@@ -263,6 +280,9 @@ class Modern(AbstractMemory):
 def as_attention(memory: Modern) -> Attention:
     """The layer whose values in the context `memory.mu` are the updates: Q = K = V = I, logits β⟨x, ξ⟩.
 
+    Arguments:
+        memory: patterns and inverse temperature; β becomes the scale of the layer.
+
     >>> import numpy as np, measureformer as mf
     >>> memory = mf.memory.Modern.store(np.eye(3), beta=2.0)
     >>> G = mf.memory.as_attention(memory)
@@ -287,20 +307,26 @@ class HeadMemory(eqx.Module):
     memory: Modern
     """Patterns K y, with the masses of the tokens y, at β = scale."""
     queries: Float[Array, "k d"]
-    """Q: where the head looks."""
+    """Q."""
     readout: Float[Array, "o k"]
-    """W V K⁺: what it makes of what it found."""
+    """W V K⁺."""
     defect: float
-    """|V − V K⁺K|/|V|: 0 if values can be read off the keys; otherwise the head answers with what no key holds."""
+    """|V − V K⁺K|/|V|: 0 if values are a linear function of the keys, so that the formula above is exact."""
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
+        """The value of the head at queries x, (d,) or (m, d)."""
         rows, single = rows_of(x, self.queries.shape[1], "query")
         found = host(self.memory.update(host(rows) @ host(self.queries).T)) @ host(self.readout).T
         return on_device(found[0] if single else found)
 
 
-def as_memory(attention: Any, mu: Any, *, head: int = 0) -> HeadMemory:
-    """The memory that one head of a layer has in the context mu: its keys are the patterns.
+def as_memory(attention: Attention, mu: Discrete, *, head: int = 0) -> HeadMemory:
+    """One head of a layer in the context mu as a memory, whose patterns are its keys.
+
+    Arguments:
+        attention: softmax attention with a positive scale.
+        mu: the context.
+        head: number of the head, from 0.
 
     Statement   softmax(β Qx·(KY)ᵀ) V Y = B f(Qx) with the memory f of the keys K Y and V = B K
     Ref         ramsauer2020, Section 2 and Appendix A.
@@ -311,7 +337,7 @@ def as_memory(attention: Any, mu: Any, *, head: int = 0) -> HeadMemory:
     >>> head.readout.tolist(), head.queries.tolist()
     ([[3.0]], [[2.0]])
     """
-    if not isinstance(attention, Attention) or not isinstance(mu, Discrete):
+    if not isinstance(attention, Attention) or not isinstance(mu, Discrete):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DtypeError(
             got=f"a {type(attention).__name__} and a {type(mu).__name__}",
             need="softmax attention and a Discrete context",

@@ -1,10 +1,10 @@
-"""`recall`: pictures from damaged versions of them, by a memory of each generation; `draw_recall` shows how."""
+"""`recall`: damaged pictures restored by a memory of each generation; `draw_recall` draws a sheet of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import numpy as np
@@ -13,19 +13,21 @@ from jaxtyping import Float
 from measureformer.attention import attend
 from measureformer.errors import ImageError, OptionError, need
 from measureformer.memory import theorems
+from measureformer.memory.base import Trace
 from measureformer.memory.classical import Classical
 from measureformer.memory.dense import Dense
 from measureformer.memory.images import binary, checked_pictures
 from measureformer.memory.modern import Modern
+from measureformer.numerics.types import ArrayLike
 
 Generation = Literal["classical", "dense", "modern"]
 GENERATIONS: tuple[Generation, ...] = ("classical", "dense", "modern")
 HOTTEST = 1e6
-"""Largest inverse temperature that is chosen by itself: patterns that are equal have no separation."""
+"""Largest default of the inverse temperature: equal patterns have no separation."""
 
 
 class Recall(eqx.Module):
-    """Pictures that a memory recalled, one per query.
+    """The pictures that a memory recalled, one per query.
 
     >>> import measureformer as mf
     >>> images = mf.memory.images.pictures()
@@ -35,13 +37,13 @@ class Recall(eqx.Module):
     """
 
     values: Float[np.ndarray, "m h w"]
-    """What was recalled."""
+    """The recalled pictures."""
     first: Float[np.ndarray, "m h w"]
-    """The picture after one update."""
+    """The pictures after one update."""
     nearest: np.ndarray
-    """The stored picture that is closest to it."""
+    """The stored picture closest to each."""
     errors: np.ndarray
-    """Root of the mean squared difference to that one, per pixel."""
+    """Root of the mean squared difference to `nearest`, over the pixels."""
     steps: np.ndarray
     """Updates that changed something."""
     converged: np.ndarray
@@ -49,12 +51,18 @@ class Recall(eqx.Module):
     """Inverse temperature of a modern memory."""
 
 
-def recall(images: Any, queries: Any, *, generation: Generation = "modern", beta: float | None = None) -> Recall:
-    """What a memory of pictures (n, h, w) with values in [−1, 1] makes of queries (m, h, w), where 0 is unknown.
+def recall(
+    images: ArrayLike, queries: ArrayLike, *, generation: Generation = "modern", beta: float | None = None
+) -> Recall:
+    """Recall stored pictures from damaged versions of them.
 
-    "classical" and "dense" (exponential) memories know black and white only. A modern one keeps the pictures as they
-    are: patterns are their differences to the mean picture, at norm 1, and what is recalled are averages of the
-    pictures. Its β is the smallest at which the theorem says that all are stored, unless it is given.
+    Arguments:
+        images: stored pictures with values in [−1, 1], (n, h, w).
+        queries: damaged pictures, (m, h, w); an unknown pixel is 0.
+        generation: "classical" and "dense" (exponential) store black and white; "modern" stores differences to the
+            mean picture, at norm 1, and recalls averages of the pictures.
+        beta: inverse temperature of the modern memory; by default the smallest for which `ramsauer20_beta` proves that
+            all pictures are stored.
 
     >>> import measureformer as mf
     >>> images = mf.memory.images.pictures()
@@ -88,18 +96,15 @@ def recall(images: Any, queries: Any, *, generation: Generation = "modern", beta
     return _recalled(flat, last, first, found.trace, shape, float(beta))
 
 
-def _normalised(flat: np.ndarray) -> tuple[np.ndarray, Any]:
+def _normalised(flat: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
     """Differences to the mean at norm 1, and the function that makes them of queries; an unknown pixel stays 0."""
     mean = flat.mean(axis=0) if len(flat) > 1 else np.zeros(flat.shape[1])
 
-    def turn(rows: np.ndarray) -> np.ndarray:
-        centred = np.where(rows == 0, 0.0, rows - mean)
-        size = np.linalg.norm(centred, axis=1, keepdims=True)
-        return centred / np.where(size > 0, size, 1.0)
+    def unit(rows: np.ndarray) -> np.ndarray:
+        size = np.linalg.norm(rows, axis=1, keepdims=True)
+        return rows / np.where(size > 0, size, 1.0)
 
-    centred = flat - mean
-    size = np.linalg.norm(centred, axis=1, keepdims=True)
-    return centred / np.where(size > 0, size, 1.0), turn
+    return unit(flat - mean), lambda rows: unit(np.where(rows == 0, 0.0, rows - mean))
 
 
 def _storing_beta(patterns: np.ndarray) -> float:
@@ -108,7 +113,7 @@ def _storing_beta(patterns: np.ndarray) -> float:
 
 
 def _recalled(
-    flat: np.ndarray, ends: np.ndarray, first: np.ndarray, trace: Any, shape: tuple[int, ...], beta: float | None
+    flat: np.ndarray, ends: np.ndarray, first: np.ndarray, trace: Trace, shape: tuple[int, ...], beta: float | None
 ) -> Recall:
     squares = np.sum(flat * flat, axis=1)
     nearest = np.argmin(squares[None] - 2 * ends @ flat.T, axis=1)
@@ -117,11 +122,20 @@ def _recalled(
     return Recall(values, first, nearest, errors, trace.steps, trace.converged, beta)
 
 
-def draw_recall(images: Any, queries: Any, recalls: Mapping[str, Recall], *, kind: str = "svg") -> bytes:
-    """A sheet with a row per query: what is stored, what was asked, and after one update and at the end by each memory.
+def draw_recall(
+    images: ArrayLike,
+    queries: ArrayLike,
+    recalls: Mapping[str, Recall],
+    *,
+    kind: Literal["svg", "png", "pdf"] = "svg",
+) -> bytes:
+    """A sheet with one row per query: stored picture, query, and each memory's first update and final answer.
 
-    `recalls` has the columns' names, as {"modern": recall(…)}; the stored picture is the one with the query's number,
-    or the nearest if there are more queries than pictures. `kind` is "svg", "png" or "pdf".
+    Arguments:
+        images: stored pictures, (n, h, w); their column is left out unless there is one for each query.
+        queries: damaged pictures, (m, h, w).
+        recalls: answers by the name of their columns, as {"modern": recall(…)}.
+        kind: format of the file.
 
     >>> import measureformer as mf
     >>> images = mf.memory.images.pictures()[:2]

@@ -1,4 +1,4 @@
-"""The key that a query likes best, in linear memory: for separations, and for the nearest pattern."""
+"""The key with the largest score for each query, in linear memory: for separations and nearest patterns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from jaxtyping import Array
 from measureformer.attention.blocks import Keys, Queries, fold, over_blocks, shape_of
 from measureformer.numerics.arrays import at_once
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+from measureformer.numerics.types import ArrayLike
 
 
-def best_key(q: Any, k: Any, offsets: Any, own: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """max_j ⟨q_i, k_j⟩ + offset_j and where it is attained; `own` (m,) names a key that each query leaves out.
+def best_key(
+    q: np.ndarray, k: np.ndarray, offsets: np.ndarray, own: ArrayLike | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """max_j ⟨q_i, k_j⟩ + offset_j and where it is attained; `own` (m,) is a key that each query leaves out.
 
     An offset of −inf hides a key. Concrete arrays; −inf where nothing is left.
     """

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import numpy as np
 
 from measureformer.errors import OptionError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.types import ArrayLike
+
+_floats = partial(np.asarray, dtype=float)
 
 
 class SphereCapacity(eqx.Module):
@@ -30,7 +34,13 @@ class SphereCapacity(eqx.Module):
 
 
 def ramsauer20_capacity(beta: float, K: float, d: int, p: float) -> SphereCapacity:
-    """How many random patterns on a sphere of radius K√(d−1) a modern memory stores with probability 1 − p.
+    """Number of random patterns on a sphere that a modern memory stores with high probability.
+
+    Arguments:
+        beta: inverse temperature β > 0.
+        K: radius of the sphere over √(d−1), positive.
+        d: dimension, at least 2.
+        p: probability that the patterns are not all stored, in (0, 1).
 
     Statement   a = 2/(d−1) (1 + ln(2βK²p(d−1))), b = 2K²β/5, c = b/W₀(exp(a + ln b)); if c ≥ (2/√p)^{4/(d−1)}, at least
                 √p c^{(d−1)/4} patterns are stored with probability 1 − p
@@ -57,7 +67,7 @@ def ramsauer20_capacity(beta: float, K: float, d: int, p: float) -> SphereCapaci
     return SphereCapacity(a, b, c, math.sqrt(p) * c ** ((d - 1) / 4), c >= (2 / math.sqrt(p)) ** (4 / (d - 1)))
 
 
-def lambert_of_exp(x: float, lambertw: Any) -> float:
+def lambert_of_exp(x: float, lambertw: Callable[[float], complex]) -> float:
     """W₀(e^x), also where e^x overflows: there w + ln w = x is solved by Newton's method."""
     if x < 500:
         return float(lambertw(math.exp(x)).real)
@@ -67,28 +77,41 @@ def lambert_of_exp(x: float, lambertw: Any) -> float:
     return w
 
 
-def ramsauer20_separation(beta: Any, n: Any, radius: Any, odds: Any = None) -> Any:
-    """The separation from which on a pattern of a modern memory is stored.
+def ramsauer20_separation(
+    beta: ArrayLike, n: ArrayLike, radius: ArrayLike, odds: ArrayLike | None = None
+) -> np.ndarray:
+    """Separation that suffices for a pattern of a modern memory to be stored.
+
+    Arguments:
+        beta: inverse temperature β.
+        n: number N of patterns.
+        radius: M, the largest norm of a pattern.
+        odds: (A − a_i)/a_i for a pattern of mass a_i among patterns of total mass A; N − 1 by default.
 
     Statement   Δ_i = ⟨x_i, x_i⟩ − max_{j≠i} ⟨x_i, x_j⟩ ≥ 2/(βN) + ln(2(N−1)NβM²)/β: then the update maps the ball of
                 radius 1/(βNM) around x_i into itself, and is a contraction there
-    Hypotheses  assumed: |x_j| ≤ M = `radius`.
+    Hypotheses  assumed: |x_j| ≤ M.
     Ref         ramsauer2020, Definition 1 and Appendix A.
 
-    `odds` takes the place of N − 1 for patterns with mass: (A − a_i)/a_i, where A is the mass of all. The proof is the
-    same, since all it needs of the others is their share 1 − p_i ≤ odds · e^{−β(Δ_i − 2M|ξ−x_i|)} of the softmax.
+    For patterns with mass, `odds` replaces N − 1. The proof is the same: all it needs of the other patterns is their
+    share 1 − p_i ≤ odds · e^{−β(Δ_i − 2M|ξ−x_i|)} of the softmax.
 
     >>> import measureformer as mf
     >>> round(float(mf.memory.ramsauer20_separation(1.0, 1000, 63**0.5)), 2)
     18.65
     """
-    odds = n - 1 if odds is None else odds
+    beta, n, radius = map(_floats, (beta, n, radius))
     with np.errstate(divide="ignore"):
-        return 2 / (beta * n) + np.log(2 * np.asarray(odds, float) * n * beta * np.square(radius)) / beta
+        return 2 / (beta * n) + np.log(2 * (n - 1 if odds is None else _floats(odds)) * n * beta * radius**2) / beta
 
 
 def ramsauer20_beta(separation: float, n: int, radius: float) -> float:
-    """The smallest β above 1/Δ for which `ramsauer20_separation` is Δ: patterns with that separation are stored.
+    """The smallest β above 1/Δ at which `ramsauer20_separation` is Δ.
+
+    Arguments:
+        separation: Δ > 0.
+        n: number N of patterns.
+        radius: M > 0, the largest norm of a pattern.
 
     Statement   with C = 2(N−1)NM²: Δ = 2/(βN) + ln(Cβ)/β says (−βΔ) e^{−βΔ} = −z, z = Δ e^{−2/N}/C, so β = −W₋₁(−z)/Δ
     Ref         ramsauer2020, Definition 1 and Appendix A.
@@ -112,22 +135,42 @@ def ramsauer20_beta(separation: float, n: int, radius: float) -> float:
     return 1 / separation if z >= 1 / math.e else float(-lambertw(-z, -1).real / separation)
 
 
-def ramsauer20_one_step(beta: Any, separation: Any, distance: Any, radius: Any, odds: Any) -> Any:
-    """A bound of |f(ξ) − x_i| after one update from a query at this distance of x_i.
+def ramsauer20_one_step(
+    beta: ArrayLike, separation: ArrayLike, distance: ArrayLike, radius: ArrayLike, odds: ArrayLike
+) -> np.ndarray:
+    """Bound of |f(ξ) − x_i| after one update of a query ξ.
+
+    Arguments:
+        beta: inverse temperature β.
+        separation: Δ_i of the pattern x_i.
+        distance: max(|ξ − x_i|, |x_i* − x_i|), with the fixed point x_i*.
+        radius: M, the largest norm of a pattern.
+        odds: N − 1 for N patterns, or (A − a_i)/a_i for a pattern of mass a_i among patterns of total mass A.
 
     Statement   |f(ξ) − x_i| ≤ 2(N−1)M exp(−β(Δ_i − 2M max(|ξ − x_i|, |x_i* − x_i|)))
-    Hypotheses  assumed: |x_j| ≤ M = `radius`; `odds` is N − 1, or (A − a_i)/a_i for patterns with mass.
+    Hypotheses  assumed: |x_j| ≤ M.
     Ref         ramsauer2020, Theorem 5.
 
     >>> import measureformer as mf
     >>> float(mf.memory.ramsauer20_one_step(1.0, 30.0, 0.0, 8.0, 999.0)) < 2e-9
     True
     """
+    beta, separation, distance, radius, odds = map(_floats, (beta, separation, distance, radius, odds))
     return 2 * odds * radius * np.exp(-beta * (separation - 2 * distance * radius))
 
 
-def ramsauer20_contraction(beta: Any, separation: Any, distance: Any, radius: Any, odds: Any, n: Any) -> Any:
-    """A bound of the contraction of one update towards the fixed point x_i*.
+def ramsauer20_contraction(
+    beta: ArrayLike, separation: ArrayLike, distance: ArrayLike, radius: ArrayLike, odds: ArrayLike, n: ArrayLike
+) -> np.ndarray:
+    """Bound of the contraction of one update towards the fixed point x_i*.
+
+    Arguments:
+        beta: inverse temperature β.
+        separation: Δ_i of the pattern x_i.
+        distance: max(|ξ − x_i|, |x_i* − x_i|).
+        radius: M, the largest norm of a pattern.
+        odds: as in `ramsauer20_one_step`.
+        n: number N of patterns.
 
     Statement   |f(ξ) − x_i*| ≤ J |ξ − x_i*|, J = 2βNM²(N−1) exp(−β(Δ_i − 2M max(|ξ − x_i|, |x_i* − x_i|)))
     Ref         ramsauer2020, Theorem 4.
@@ -136,11 +179,17 @@ def ramsauer20_contraction(beta: Any, separation: Any, distance: Any, radius: An
     >>> float(mf.memory.ramsauer20_contraction(1.0, 40.0, 0.0, 8.0, 999.0, 1000)) < 1e-8
     True
     """
-    return beta * n * radius * ramsauer20_one_step(beta, separation, distance, radius, odds)
+    return _floats(beta) * _floats(n) * _floats(radius) * ramsauer20_one_step(beta, separation, distance, radius, odds)
 
 
-def basin(beta: Any, separation: Any, radius: Any, odds: Any) -> tuple[Any, Any]:
-    """Radius of a ball around x_i from which all queries end near x_i, and how near; (0, inf) where none is certain.
+def basin(beta: ArrayLike, separation: ArrayLike, radius: ArrayLike, odds: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Radius r₊ of a ball around x_i from which updates end within r₋ of x_i; (0, inf) where none is certain.
+
+    Arguments:
+        beta: inverse temperature β.
+        separation: Δ_i of the pattern x_i.
+        radius: M, the largest norm of a pattern.
+        odds: as in `ramsauer20_one_step`.
 
     Statement   with h(r) = 2 M odds e^{−β(Δ_i − 2Mr)}: |f(ξ) − x_i| ≤ h(|ξ − x_i|). If c = 4βM² odds e^{−βΔ_i} < 1/e,
                 h(r) < r between r₋ = −W₀(−c)/(2βM) and r₊ = −W₋₁(−c)/(2βM): from |ξ − x_i| < r₊ the updates end in
@@ -149,7 +198,7 @@ def basin(beta: Any, separation: Any, radius: Any, odds: Any) -> tuple[Any, Any]
                 the start. h(r) = r says y e^{−y} = c for y = 2βMr.
     Ref         ramsauer2020, Theorem 5, iterated.
 
-    This needs βΔ_i > 1 + ln(4βM²(N−1)) only, about half of what `ramsauer20_separation` asks for.
+    This needs only βΔ_i > 1 + ln(4βM²(N−1)), about half of what `ramsauer20_separation` needs.
 
     >>> import measureformer as mf
     >>> outer, inner = mf.memory.basin(1.0, 30.0, 8.0, 999.0)
@@ -158,19 +207,24 @@ def basin(beta: Any, separation: Any, radius: Any, odds: Any) -> tuple[Any, Any]
     """
     from scipy.special import lambertw
 
+    beta, separation, radius, odds = map(_floats, (beta, separation, radius, odds))
     with np.errstate(divide="ignore"):
-        log_c = np.log(4 * beta * np.square(radius) * np.asarray(odds, float)) - beta * np.asarray(separation, float)
+        log_c = np.log(4 * beta * radius**2 * odds) - beta * separation
     certain = log_c < -1
     c = np.exp(np.where(certain, log_c, -1.0))
     unit = 2 * beta * radius
     outer, inner = (-lambertw(-c, branch).real / unit for branch in (-1, 0))
-    # c underflows for a pattern that is alone, or far from all others: then W₋₁(−c) = ln c − ln(−ln c) + …
+    # c underflows for a single pattern, or one far from all others: then W₋₁(−c) = ln c − ln(−ln c) + …
     far = np.where(c > 0, outer, np.where(log_c == -np.inf, np.inf, -log_c / unit))
     return np.where(certain, far, 0.0), np.where(certain, inner, np.inf)
 
 
 def mceliece87_capacity(d: int, *, every: bool = False) -> float:
-    """How many random patterns a classical memory holds as fixed points without an error.
+    """Number of random patterns that a classical memory holds as fixed points.
+
+    Arguments:
+        d: number of bits.
+        every: ask that all patterns are fixed points at once, not only a given one.
 
     Statement   d/(2 ln d) for one given pattern, d/(4 ln d) for all of them at once, as d grows
     Hypotheses  assumed: independent uniform bits, Hebb's rule without the diagonal.
@@ -184,7 +238,10 @@ def mceliece87_capacity(d: int, *, every: bool = False) -> float:
 
 
 def amit85_capacity(d: int) -> float:
-    """How many random patterns a classical memory holds with a few wrong bits: 0.138 d.
+    """Number of random patterns that a classical memory holds with a few wrong bits: 0.138 d.
+
+    Arguments:
+        d: number of bits.
 
     Ref         amit1985.
 
@@ -195,8 +252,12 @@ def amit85_capacity(d: int) -> float:
     return 0.138 * d
 
 
-def bit_error(n: Any, d: Any) -> Any:
+def bit_error(n: ArrayLike, d: ArrayLike) -> np.ndarray:
     """Probability that a bit of a stored pattern changes in the first update of a classical memory.
+
+    Arguments:
+        n: number of random patterns.
+        d: number of bits.
 
     Statement   the field at a bit is d plus n − 1 sums of d random signs: P ≈ ½ erfc(√(d/(2n)))
     Ref         amit1985; ramsauer2020, Appendix A.
@@ -207,11 +268,15 @@ def bit_error(n: Any, d: Any) -> Any:
     """
     from scipy.special import erfc
 
-    return 0.5 * erfc(np.sqrt(np.asarray(d, float) / (2 * np.asarray(n, float))))
+    return 0.5 * erfc(np.sqrt(_floats(d) / (2 * _floats(n))))
 
 
 def krotov16_capacity(d: int, degree: int) -> float:
-    """How many random patterns a dense memory with F = z^a holds without an error.
+    """Number of random patterns that a dense memory with F = z^a holds without an error.
+
+    Arguments:
+        d: number of bits.
+        degree: a ≥ 2.
 
     Statement   d^{a−1}/(2 (2a−3)!! ln d)
     Ref         krotov2016.
@@ -224,7 +289,11 @@ def krotov16_capacity(d: int, degree: int) -> float:
 
 
 def demircigil17_capacity(d: int, flipped: float = 0.0) -> float:
-    """How many random patterns a dense memory with F = e^z holds, with a share of flipped bits to be repaired.
+    """Number of random patterns that a dense memory with F = e^z holds, and retrieves after bits are flipped.
+
+    Arguments:
+        d: number of bits.
+        flipped: share ρ of the bits of a query that are wrong, in [0, ½).
 
     Statement   e^{αd} for every α < I(1 − 2ρ)/2, I(a) = ½((1+a) ln(1+a) + (1−a) ln(1−a)); without flipped bits 2^{d/2}
     Ref         demircigil2017, Theorem 3.
@@ -241,7 +310,10 @@ def demircigil17_capacity(d: int, flipped: float = 0.0) -> float:
 
 
 def birthday_capacity(d: int) -> float:
-    """How many random patterns a dense memory with F = e^z holds, all at once, with probability ½.
+    """Number of random patterns that a dense memory with F = e^z holds, all at once, with probability ½.
+
+    Arguments:
+        d: number of bits.
 
     Statement   √(2 ln 2 · 2^d/d): a pattern and another that differs from it in one bit pull at that bit with equal
                 strength, so the first such pair among n²/2 decides; their number is Poisson, with mean n² d 2^{−d}/2

@@ -14,21 +14,22 @@ from jaxtyping import Array
 from measureformer.errors import TracedError
 from measureformer.numerics.arrays import is_traced, prng_key
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.types import Key
 
 
-def normal(key: Any, shape: tuple[int, ...]) -> Any:
+def normal(key: Key, shape: tuple[int, ...]) -> Any:
     """Standard normal numbers: NumPy for a concrete key, a tracer for a traced one."""
     count = math.prod(shape)
     return _first(_normal, prng_key(key), count).reshape(shape)
 
 
-def uniform(key: Any, n: int) -> Any:
+def uniform(key: Key, n: int) -> Any:
     """Numbers in [0, 1): NumPy for a concrete key, a tracer for a traced one."""
     return _first(_uniform, prng_key(key), n)
 
 
-def generator(key: Any) -> np.random.Generator:
-    """A NumPy generator that follows from a concrete key: for searches, which draw small numbers of things often."""
+def generator(key: Key) -> np.random.Generator:
+    """A NumPy generator that is seeded by a concrete key: for searches, which draw a few numbers at a time."""
     if is_traced(prng_key(key)):
         raise TracedError(
             got="a random key that is traced (inside jit or vmap)",
@@ -38,7 +39,7 @@ def generator(key: Any) -> np.random.Generator:
     return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
-def two_keys(key: Any) -> tuple[Array, Array]:
+def two_keys(key: Key) -> tuple[Array, Array]:
     """Two independent keys, concrete if the given one is."""
     if is_traced(prng_key(key)):
         return tuple(jax.random.split(key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TypeAlias
 
 import numpy.typing
@@ -12,3 +13,6 @@ ArrayLike: TypeAlias = numpy.typing.ArrayLike
 
 Key: TypeAlias = PRNGKeyArray
 """A key of JAX's random numbers: `jax.random.key(0)`."""
+
+PathLike: TypeAlias = str | os.PathLike[str]
+"""A path, as a string or a `pathlib.Path`."""

@@ -28,7 +28,11 @@ def one_line(text: str) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A number for people: a few digits, powers of ten as such, a true minus sign.
+    """A number for readers: a few digits, powers of ten with superscripts, a true minus sign.
+
+    Arguments:
+        value: any float.
+        digits: significant digits.
 
     >>> number(-3.2e-16), number(1234.5), number(float("inf"))
     ('−3.2×10⁻¹⁶', '1234', '∞')

@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from measureformer.errors import OptionError, SchedulerError, WorkerLost, need
 from measureformer.parallel.progress import bar, hushed
@@ -39,8 +39,13 @@ class Lost:
 class Pool:
     """Where a sweep runs: `jobs` processes of this machine, or the Dask cluster whose scheduler has this address.
 
-    Every Dask worker needs the same version of measureformer and one thread. Anybody who can reach a scheduler can run
-    code on its workers and read what they return: keep it in a network that you trust.
+    Anybody who can reach a scheduler can run code on its workers and read what they return: keep it in a network that
+    you trust.
+
+    Arguments:
+        jobs: number of processes of this machine; 1 stays in this process.
+        scheduler: address of a Dask scheduler, e.g. tcp://10.0.0.1:8786; `jobs` is then ignored. Every Dask worker
+            needs the same version of measureformer, and one thread.
 
     >>> import measureformer as mf
     >>> mf.Pool(jobs=2)
@@ -60,16 +65,16 @@ class Pool:
                 do="`dask scheduler` prints it when it starts.",
             )
 
-    def each(self, function: Callable[[S], T], items: Sequence[S]) -> Generator[tuple[int, T | Lost], None, None]:
-        """(i, function(items[i])) for all i, in the order in which they are finished."""
+    def each(self, function: Callable[[S], T], items: Sequence[S]) -> Generator[tuple[int, T | Lost]]:
+        """(i, function(items[i])) for all i, in the order in which they finish."""
         if self.scheduler is not None:
             return _on_cluster(function, items, self.scheduler)
         if (jobs := min(self.jobs, len(items))) > 1:
             return _in_processes(function, items, jobs)
         return ((i, function(item)) for i, item in enumerate(items))
 
-    def values(self, function: Callable[[S], T], items: Sequence[S]) -> Generator[tuple[int, T], None, None]:
-        """The same; a value that is lost is an error."""
+    def values(self, function: Callable[[S], T], items: Sequence[S]) -> Generator[tuple[int, T]]:
+        """The same; raises `WorkerLost` if a value is lost."""
         with closing(self.each(function, items)) as found:
             for i, value in found:
                 if isinstance(value, Lost):
@@ -84,8 +89,10 @@ class Pool:
 def sweep(function: Callable[[S], T], points: Sequence[S], *, pool: Pool | None = None) -> list[T]:
     """`[function(point) for point in points]`, in a pool, with a bar that shows the time left.
 
-    The function, the points and the values are sent between processes: a function of a module or a lambda is fine; send
-    a key as `jax.random.key_data(key)`. Values come back in the order of the points.
+    Arguments:
+        function: of one point; lambdas and closures are fine. Its exceptions are raised here.
+        points: its arguments. In a pool they and the values are pickled: send a key as `jax.random.key_data(key)`.
+        pool: where it runs; by default in this process.
 
     >>> import measureformer as mf
     >>> mf.sweep(lambda beta: 2 * beta, [0.5, 1.0])
@@ -112,9 +119,7 @@ def _hushed(function: Callable[[S], T], item: S) -> T:
         return function(item)
 
 
-def _in_processes(
-    function: Callable[[S], T], items: Sequence[S], jobs: int
-) -> Generator[tuple[int, T | Lost], None, None]:
+def _in_processes(function: Callable[[S], T], items: Sequence[S], jobs: int) -> Generator[tuple[int, T | Lost]]:
     joblib = need("joblib", "atlas", instead="use one process")
     # a process that has grown is replaced by a new one, and nothing is lost; the warning comes from a thread of loky
     warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
@@ -122,7 +127,7 @@ def _in_processes(
     calls = [joblib.delayed(_numbered)(function, i, item) for i, item in enumerate(items)]
     with joblib.parallel_config(backend="loky", n_jobs=jobs, idle_worker_timeout=IDLE):
         parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1)
-    values = cast(Generator[tuple[int, T], None, None], parallel(calls))
+    values: Generator[tuple[int, T]] = parallel(calls)
     try:
         for i, value in values:
             left.discard(i)
@@ -136,9 +141,7 @@ def _in_processes(
             values.close()
 
 
-def _on_cluster(
-    function: Callable[[S], T], items: Sequence[S], scheduler: str
-) -> Generator[tuple[int, T | Lost], None, None]:
+def _on_cluster(function: Callable[[S], T], items: Sequence[S], scheduler: str) -> Generator[tuple[int, T | Lost]]:
     distributed = need("distributed", "dask", instead="use processes of this machine")
     client = _connect(distributed, scheduler)
     try:
@@ -172,23 +175,17 @@ def _submitted(client: Any, function: Callable[[S], T], items: Sequence[S]) -> d
 
 def _connect(distributed: Any, scheduler: str) -> Any:
     """A Dask client of the scheduler, which answers and has workers."""
-    advice = (
-        "Start one with `dask scheduler` and workers with `dask worker ADDRESS --nthreads 1`, and give its address."
-    )
+    advice = "Start it with `dask scheduler`, and workers with `dask worker ADDRESS --nthreads 1`; pass its address."
     try:
         client = distributed.Client(scheduler, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, TypeError, ImportError) as error:
         why = " ".join(str(error).split())[:120] or type(error).__name__
-        raise SchedulerError(
-            got=f"no answer from the scheduler {scheduler!r} ({why})",
-            need="a Dask scheduler that can be reached",
-            do=advice,
-        ) from None
+        got = f"no answer from the scheduler {scheduler!r} ({why})"
+        raise SchedulerError(got=got, need="a Dask scheduler that can be reached", do=advice) from None
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
     except (OSError, TimeoutError):
         client.close(timeout=PATIENCE)
-        raise SchedulerError(
-            got=f"the scheduler {scheduler!r} without workers", need="at least one worker", do=advice
-        ) from None
+        got = f"the scheduler {scheduler!r} without workers"
+        raise SchedulerError(got=got, need="at least one worker", do=advice) from None
     return client

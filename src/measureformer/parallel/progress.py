@@ -1,4 +1,4 @@
-"""How far long work has come, on standard error: a bar on a terminal, lines elsewhere; short work says nothing."""
+"""Progress of long work on standard error: a bar on a terminal, lines elsewhere, nothing for short work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUIET = 2.0
 EVERY = 5.0
 """Seconds before the first line, and at least between two of them."""
 _SHARE = 0.05
-"""Of the time that has passed, before the next line: a night's work is to be told in pages, not in volumes."""
+"""Minimum gap between lines as a fraction of the elapsed time, so that overnight runs do not flood the log."""
 
 Show = Callable[[float, str], None]
 
@@ -25,9 +25,9 @@ _HUSHED: ContextVar[bool] = ContextVar("hushed", default=False)
 
 @contextmanager
 def bar(title: str, total: int | float, *, shown: bool = True) -> Generator[Show]:
-    """Hands out `show(done, note)`, to be called whenever there is news; `done` counts up to `total`.
+    """Yields `show(done, note)`, to be called after each step; `done` counts up to `total`.
 
-    Work that is part of other work with a bar says nothing: the whole speaks for its parts.
+    Inside the bar of other work it shows nothing.
     """
     # programs without a console have no such stream
     if not shown or _HUSHED.get() or not sys.stderr or sys.stderr.closed:
@@ -41,7 +41,7 @@ def bar(title: str, total: int | float, *, shown: bool = True) -> Generator[Show
 
 @contextmanager
 def hushed() -> Generator[None]:
-    """No bars in here: somebody else says how far it is."""
+    """No bars in here."""
     token = _HUSHED.set(True)
     try:
         yield
@@ -78,7 +78,7 @@ def _drawn(title: str, total: int | float) -> Generator[Show]:
 
 @contextmanager
 def _written(title: str, total: int | float) -> Generator[Show]:
-    """A thread writes the newest note every few seconds: a stage that takes a minute is told while it lasts."""
+    """A thread writes the newest note every few seconds, also during a stage that takes a minute."""
     newest, over, stream, began = [(0.0, "")], threading.Event(), sys.stderr, time.monotonic()
 
     def speak() -> None:

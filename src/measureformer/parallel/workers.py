@@ -50,16 +50,19 @@ def join_workers(
     start: int = 60,
     finish: int = 300,
 ) -> Mesh:
-    """Meet the other workers; returns the mesh of all their devices, with the one axis "tokens".
+    """Connect to the other workers; returns the mesh of all their devices, with the one axis "tokens".
 
-    Call it first, before anything is computed. `coordinator` is the address "host:port" at which worker 0 listens,
-    `count` the number of workers and `index` the number of this one, from 0. What is left out is read from the
-    environment, where `measureformer launch` puts it: MEASUREFORMER_COORDINATOR, MEASUREFORMER_WORKERS and
-    MEASUREFORMER_WORKER. With none of them this process is alone, and the mesh that of its own devices.
+    Call it before anything is computed. Without the first three arguments and their environment variables, which
+    `measureformer launch` sets, this process is alone, and the mesh is that of its own devices. Every worker listens
+    only on the address from which it reaches the coordinator: on the loopback, nothing is open to the network.
 
-    A worker that is silent for `heartbeat` seconds counts as lost; all must have arrived within `start` seconds; one
-    that is done waits up to `finish` seconds for the others to be done. Every worker listens on the address from which
-    it reaches the coordinator, and on no other: on the loopback, nothing is open to the network.
+    Arguments:
+        coordinator: address "host:port" at which worker 0 listens; by default MEASUREFORMER_COORDINATOR.
+        count: number of workers; by default MEASUREFORMER_WORKERS.
+        index: number of this worker, from 0; by default MEASUREFORMER_WORKER.
+        heartbeat: a worker that is silent for so many seconds counts as lost.
+        start: seconds within which all workers must have arrived.
+        finish: seconds that a worker waits at its end for the others to finish.
 
     >>> import measureformer as mf
     >>> mesh = mf.join_workers()
@@ -153,7 +156,7 @@ def _exchange_on(address: str) -> None:
     """Let the exchanges between CPUs listen on this address; left alone, they take whatever the host's name means."""
     try:
         from jax._src import distributed, xla_bridge
-        from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage]
+        from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage]
 
         gloo = _jax.make_gloo_tcp_collectives
 
@@ -226,7 +229,7 @@ def _remembering(leave: Callable[[Any], NoReturn]) -> Callable[..., NoReturn]:
 
 
 def _end_without_waiting() -> None:
-    """At exit of a program that has caught `WorkerLost`, or failed; runs before the runtime's own, which would wait."""
+    """At exit after `WorkerLost` or a failure. It runs before the runtime's own handler, which would wait."""
     if _state.lost:
         _exit(LOST)
     if _state.status not in (None, 0):

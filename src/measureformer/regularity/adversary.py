@@ -18,17 +18,23 @@ from measureformer.measures import Discrete, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, on_device, positive_int, prng_key, shaped
 from measureformer.numerics.random import normal
+from measureformer.numerics.types import ArrayLike, Key
 from measureformer.regularity.local import ball_radius, displaced, require_map, stretch
 
 ROUGH = 1e-4
 """Residual to which the constants of candidates are computed."""
 
 
-def two_clusters(A: Any, n: Any, radius: Any) -> np.ndarray:
+def two_clusters(A: ArrayLike, n: int, radius: ArrayLike) -> np.ndarray:
     """One token against n − 1 others on a line through 0: the worst known clouds for the query–key matrix A.
 
     Let λ, λ' be the largest and the smallest real eigenvalue of A. If λ > −8λ', the cloud is R(u, u/2, …, u/2) with
     A u = λ u; otherwise it is R(−u, u, …, u) with A u = λ' u.
+
+    Arguments:
+        A: the matrix KᵀQ, (d, d), with a real eigenvalue.
+        n: number of tokens.
+        radius: R > 0.
 
     Statement   second case, V = I, G = 2|λ'|R², p = e^G/(e^G + n − 1): the local constant of attention is at least
                 √(n−1) p (1 + G (1−p)), which grows like √n for n ≪ e^G and saturates at n ≈ e^G
@@ -38,12 +44,12 @@ def two_clusters(A: Any, n: Any, radius: Any) -> np.ndarray:
     >>> mf.regularity.two_clusters([[-1.0]], 3, 1.5).tolist()
     [[-1.5], [1.5], [1.5]]
     """
-    A = shaped(floats(A, "A"), "A", "d d")
-    finite(A, "A")
-    n, radius = positive_int(n, "n"), ball_radius(radius)
-    if A.shape[0] != A.shape[1]:
-        raise ShapeError(got=f"A of shape {A.shape}", need="a square matrix", do="Pass A = KᵀQ.")
-    values, vectors = np.linalg.eig(np.asarray(A, np.float64))
+    matrix = shaped(floats(A, "A"), "A", "d d")
+    finite(matrix, "A")
+    n, R = positive_int(n, "n"), ball_radius(radius)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ShapeError(got=f"A of shape {matrix.shape}", need="a square matrix", do="Pass A = KᵀQ.")
+    values, vectors = np.linalg.eig(np.asarray(matrix, np.float64))
     # LAPACK returns complex eigenvalues in exact pairs, and all others without an imaginary part
     real = np.isreal(values)
     if not real.any():
@@ -56,16 +62,25 @@ def two_clusters(A: Any, n: Any, radius: Any) -> np.ndarray:
     first = values.max() > -8 * values.min()
     u = vectors[:, values.argmax() if first else values.argmin()]
     # the sign of an eigenvector is arbitrary: its largest entry is made positive
-    u = radius * u / np.linalg.norm(u) * (1 if u[np.abs(u).argmax()] > 0 else -1)
+    u = R * u / np.linalg.norm(u) * (1 if u[np.abs(u).argmax()] > 0 else -1)
     return np.stack([u if first else -u, *[u / 2 if first else u] * (n - 1)])
 
 
-def adversary(G: Any, n: Any, radius: Any, *, steps: Any = 50, key: Any = None) -> Any:
+def adversary(
+    G: AbstractInContextMap, n: int, radius: ArrayLike, *, steps: int = 50, key: Key | None = None
+) -> Discrete | SpaceTime:
     """n tokens of equal weight in the ball B(0, radius) at which the local constant of G is large.
 
-    Candidates are the two clusters of every softmax head inside G, and a random cloud; the best of both kinds are
-    improved by `steps` steps of projected gradient ascent on the local constant, and the better one is returned: a
-    `Discrete`, or a `SpaceTime` if G needs times. A search, not a certificate. Deterministic unless a `key` is given.
+    Candidates are the two clusters of every softmax head inside G, and a random cloud. Projected gradient ascent on the
+    local constant improves the best of each kind, and the better result is returned: a `SpaceTime` if G needs times. A
+    search, not a certificate.
+
+    Arguments:
+        G: a map with an input dimension of its own.
+        n: number of tokens.
+        radius: radius of the ball, > 0.
+        steps: steps of gradient ascent; 0 returns the best candidate.
+        key: random key of the random cloud; by default `jax.random.key(0)`.
 
     Ref         castin2024, for the clusters.
 
@@ -77,7 +92,7 @@ def adversary(G: Any, n: Any, radius: Any, *, steps: Any = 50, key: Any = None) 
     """
     require_map(G)
     concrete(G, "adversary")
-    n, radius = positive_int(n, "n"), ball_radius(radius)
+    n, R = positive_int(n, "n"), ball_radius(radius)
     if steps != 0:
         positive_int(steps, "steps")
     if G.in_dim is None:
@@ -88,9 +103,9 @@ def adversary(G: Any, n: Any, radius: Any, *, steps: Any = 50, key: Any = None) 
         )
     key = jax.random.key(0) if key is None else prng_key(key)
     best: list[tuple[float, Any]] = []
-    for candidates in _candidates(G, n, radius, key):
-        ranked = [_climbed(G, cloud, key, radius, 0) for cloud in candidates]
-        best.append(_climbed(G, max(ranked, key=lambda found: found[0])[1], key, radius, steps))
+    for candidates in _candidates(G, n, R, key):
+        ranked = [_climbed(G, cloud, key, R, 0) for cloud in candidates]
+        best.append(_climbed(G, max(ranked, key=lambda found: found[0])[1], key, R, steps))
     return max(best, key=lambda found: found[0])[1]
 
 

@@ -14,14 +14,20 @@ import numpy as np
 
 from measureformer.errors import DtypeError, OptionError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.types import ArrayLike
 
 
-def lipschitz_ball_castin24(v_norm: Any, a_norm: Any, radius: Any) -> float:
+def lipschitz_ball_castin24(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike) -> float:
     """Lipschitz constant of an attention head on measures in a ball, for every W_p.
+
+    Arguments:
+        v_norm: operator norm ‖V‖ of the value matrix.
+        a_norm: operator norm ‖A‖ of A = KᵀQ.
+        radius: radius R of the ball, e.g. `mu.radius()`.
 
     Statement   for all p ≥ 1 and mu, nu in B(0, R):  C ≤ ‖V‖ (1 + 3s) e^{2s},  s = ‖A‖R²
     Hypotheses  assumed: the supports, and the operator norms.
-    Sharp?      for p = 1 up to a factor (1+3s)/(1+2s) < 3/2; for p = 2 see `ball`.
+    Sharp?      for p = 1 up to a factor (1+3s)/(1+2s) < 3/2; for p = 2 see `lipschitz_ball`.
     Ref         castin2024.
 
     >>> import measureformer as mf
@@ -32,8 +38,13 @@ def lipschitz_ball_castin24(v_norm: Any, a_norm: Any, radius: Any) -> float:
     return _times(v * (1 + 3 * s), _exp(2 * s))
 
 
-def lipschitz_ball(v_norm: Any, a_norm: Any, radius: Any) -> float:
-    """Lipschitz constant of an attention head on measures in a ball, for W_2: half the exponent of `castin24_ball`.
+def lipschitz_ball(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike) -> float:
+    """Lipschitz constant of an attention head on measures in a ball, for W_2: half the exponent for every W_p.
+
+    Arguments:
+        v_norm: operator norm ‖V‖ of the value matrix.
+        a_norm: operator norm ‖A‖ of A = KᵀQ.
+        radius: radius R of the ball, e.g. `mu.radius()`.
 
     Statement   for all mu, nu in B(0, R):  C ≤ ‖V‖ ((1 + s) e^s + s),  s = ‖A‖R²
     Hypotheses  assumed: the supports, and the operator norms.
@@ -48,12 +59,18 @@ def lipschitz_ball(v_norm: Any, a_norm: Any, radius: Any) -> float:
     return _times(v * (1 + s), _exp(s)) + _times(v, s)
 
 
-def lipschitz_tokens_castin24(v_norm: Any, a_norm: Any, radius: Any, n: Any) -> float:
-    """Lipschitz constant of an attention head on n tokens, as printed on slides of the authors: not always true.
+def lipschitz_tokens_castin24(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike, n: int) -> float:
+    """Lipschitz constant of an attention head on n tokens, as printed on the authors' slides: not always true.
+
+    Arguments:
+        v_norm: operator norm ‖V‖ of the value matrix.
+        a_norm: operator norm ‖A‖ of A = KᵀQ.
+        radius: radius R of the ball, e.g. `mu.radius()`.
+        n: number of tokens.
 
     Statement   for all X, Y in B(0, R)^n:  C ≤ ‖V‖ s √(12n + 3),  s = ‖A‖R²
     Hypotheses  needed, though not printed: s ≥ 1/√3. At A = 0 the map is X ↦ V mean(X), of constant ‖V‖ > 0.
-    Sharp?      see `tokens`, which is always true.
+    Sharp?      see `lipschitz_tokens`, which is always true.
     Ref         castin2024.
 
     >>> import measureformer as mf
@@ -64,12 +81,18 @@ def lipschitz_tokens_castin24(v_norm: Any, a_norm: Any, radius: Any, n: Any) -> 
     return _times(v * math.sqrt(12 * positive_int(n, "n") + 3), s)
 
 
-def lipschitz_tokens(v_norm: Any, a_norm: Any, radius: Any, n: Any) -> float:
+def lipschitz_tokens(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike, n: int) -> float:
     """Lipschitz constant of an attention head on n tokens, with or without a causal mask.
+
+    Arguments:
+        v_norm: operator norm ‖V‖ of the value matrix.
+        a_norm: operator norm ‖A‖ of A = KᵀQ.
+        radius: radius R of the ball, e.g. `mu.radius()`.
+        n: number of tokens.
 
     Statement   for all X, Y in B(0, R)^n:  C ≤ √3 ‖V‖ (s² (n + 1) + n)^{1/2},  s = ‖A‖R²
     Hypotheses  assumed: the tokens are in the ball, and have equal weights.
-    Sharp?      the growth √n is (see `adversary`), as long as n is below e^{2s}; then `ball` is smaller.
+    Sharp?      the growth √n is (see `adversary`), as long as n is below e^{2s}; beyond, `lipschitz_ball` is smaller.
     Ref         castin2024, with the term +n.
 
     >>> import measureformer as mf
@@ -81,8 +104,14 @@ def lipschitz_tokens(v_norm: Any, a_norm: Any, radius: Any, n: Any) -> float:
     return _times(math.sqrt(3) * v, math.hypot(s * math.sqrt(n + 1), math.sqrt(n)))
 
 
-def lipschitz_masked(v_norm: Any, a_norm: Any, radius: Any, *, p: Any = 2.0) -> float:
+def lipschitz_masked(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike, *, p: float = 2.0) -> float:
     """Lipschitz constant of a causal attention head in the conditional distance W_p^cond, for p > 1.
+
+    Arguments:
+        v_norm: operator norm ‖V‖ of the value matrix.
+        a_norm: operator norm ‖A‖ of A = KᵀQ.
+        radius: radius R of the ball, e.g. `mu.radius()`.
+        p: exponent, finite and > 1.
 
     Statement   for all sigma, tau in B(0, R) × [0, 1] with one time marginal:
                 C ≤ ‖V‖ (p/(p−1) (1 + 2s) e^{2s} + s),  s = ‖A‖R²
@@ -102,8 +131,12 @@ def lipschitz_masked(v_norm: Any, a_norm: Any, radius: Any, *, p: Any = 2.0) -> 
     return _times(v * p / (p - 1) * (1 + 2 * s), _exp(2 * s)) + _times(v, s)
 
 
-def lipschitz_push_forward(in_point: Any, in_measure: Any) -> float:
+def lipschitz_push_forward(in_point: ArrayLike, in_measure: ArrayLike) -> float:
     """Lipschitz constant of mu ↦ G(mu, ·)♯mu from the constants of G in the point and in the measure: their sum.
+
+    Arguments:
+        in_point: L_x, the constant of G(mu, ·).
+        in_measure: L_law, the constant of G(·, x) for W_p.
 
     Statement   if |G(mu,x) − G(mu,y)| ≤ L_x |x−y| and |G(mu,x) − G(nu,x)| ≤ L_law W_p(mu,nu) for all mu, nu, x, y, then
                 W_p(G(mu,·)♯mu, G(nu,·)♯nu) ≤ (L_x + L_law) W_p(mu, nu)

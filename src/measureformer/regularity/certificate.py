@@ -134,7 +134,8 @@ def _(G: AbstractInContextMap, mu: Any) -> Parts:
         return Parts(0.0, _FACTORS[type(G)](G, mu.points))
 
     def one(x: Array) -> Array:
-        return _norm(jax.jacfwd(lambda x: G.evaluate(None, x[None], None)[0])(x))
+        # these maps read no measure
+        return _norm(jax.jacfwd(lambda x: G.evaluate(mu, x[None], None)[0])(x))
 
     return Parts(0.0, jax.lax.map(one, mu.points, batch_size=AT_ONCE))
 

@@ -13,10 +13,12 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.errors import DtypeError, NotFiniteError, OptionError
-from measureformer.maps.base import AbstractInContextMap, no_closed_form, refuse_blind
+from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.maps.queries import refuse_blind
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, cast, common_dtype, positive_int, prng_key
 from measureformer.numerics.lanczos import SingularTriple, top_singular
+from measureformer.numerics.types import Key
 from measureformer.regularity.certificate import has_certificate, upper_bound
 
 
@@ -40,20 +42,32 @@ class LocalLipschitz(eqx.Module):
         return self.upper / self.lower - 1 if self.lower > 0 else (math.inf if self.upper > 0 else 0.0)
 
 
-def local_lipschitz(G: Any, mu: Any, *, tol: Any = 1e-6, max_iterations: Any = 500, key: Any = None) -> LocalLipschitz:
-    """The local Lipschitz constant of the token map of G at the atoms of mu: a lower and an upper value.
+def local_lipschitz(
+    G: AbstractInContextMap,
+    mu: AbstractAtomic,
+    *,
+    tol: float = 1e-6,
+    max_iterations: int = 500,
+    key: Key | None = None,
+) -> LocalLipschitz:
+    """Lower and upper bound of the local Lipschitz constant of the token map of G at the atoms of mu.
 
     All atoms move, as queries and as context: X ↦ (G(mu_X, x_i))_i. The constant is the norm of its derivative in
     L²(mu): what mu ↦ G(mu, ·)♯mu does to small distances W_2 (on a `SpaceTime`, to W_2 conditioned on time) when atoms
     move and do not split. Repeated tokens may move apart, one heavy atom may not; the upper value is the same for both.
     Atoms without mass do not count.
 
-    The lower value comes from Lanczos' iteration with products alone, in memory linear in n, for every map. The upper
-    one comes from the exact derivative with measured quantities, for softmax attention (causal or not), perceptrons,
-    normalisations, residuals, sums and compositions of them, and is infinite for other maps. It holds in exact
-    arithmetic and is enlarged by bounds for the rounding; see `measureformer.regularity.certificate`.
+    The lower value comes from Lanczos' iteration, in memory linear in n, for every map. The upper one comes from the
+    exact derivative with measured quantities, for softmax attention (causal or not), perceptrons, normalisations,
+    residuals, sums and compositions of them, and is infinite for other maps. It holds in exact arithmetic and is
+    enlarged by bounds for the rounding; see `measureformer.regularity.certificate`.
 
-    Deterministic unless a `key` is given, which draws the start of the iteration.
+    Arguments:
+        G: a map.
+        mu: the tokens: a `SpaceTime` if G needs times, otherwise any measure with atoms.
+        tol: the iteration ends when its residual is at most tol times the lower value; between 0 and 1.
+        max_iterations: it ends after this many iterations in any case.
+        key: random key of the start of the iteration; by default `jax.random.key(0)`.
 
     Statement   lower ≤ ‖D(X ↦ G(mu_X, X))‖_{L²(mu)} ≤ upper
     Sharp?      the upper value is exact at A = 0; on two clusters it is less than twice the lower one.

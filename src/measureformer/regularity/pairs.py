@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 
 from measureformer.errors import DtypeError
+from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import on_device, positive_int, prng_key
 from measureformer.numerics.random import normal, two_keys
+from measureformer.numerics.types import ArrayLike, Key
 from measureformer.regularity.local import ball_radius, require_map
 
 LONGER, SHORTER = 1.5, 0.9
@@ -22,19 +24,33 @@ class WorstPair(NamedTuple):
     """Two measures and the ratio distance(G♯mu, G♯nu)/distance(mu, nu)."""
 
     ratio: float
-    mu: Any
-    nu: Any
+    mu: AbstractAtomic
+    nu: AbstractAtomic
 
 
 def worst_pair(
-    G: Any, mu: Any, distance: Callable[[Any, Any], Any], *, key: Any, radius: Any = None, steps: Any = 200
+    G: AbstractInContextMap,
+    mu: AbstractAtomic,
+    # Any: a distance may be defined for one kind of measures only
+    distance: Callable[[Any, Any], SupportsFloat],
+    *,
+    key: Key,
+    radius: ArrayLike | None = None,
+    steps: int = 200,
 ) -> WorstPair:
     """A pair of measures whose distance G stretches much: a lower bound of its Lipschitz constant for this distance.
 
-    Begins with mu and a displacement of it; both move at random in the ball of the given radius (that of mu if left
-    out) and keep what increases the ratio. `distance` is exact, of two measures: `mf.wasserstein`, or
-    `lambda mu, nu: mf.wasserstein(mu, nu, p=1)`. Unlike the local constant, pairs are finitely far apart, weights
-    count, and any p will do. A search, not a certificate.
+    Starts from mu and a displacement of it, moves both at random in a ball, and keeps what increases the ratio. Unlike
+    with the local constant, the two are finitely far apart, weights count, and any p will do. A search, not a
+    certificate.
+
+    Arguments:
+        G: a map.
+        mu: the start, a measure with atoms.
+        distance: exact distance of two measures: `mf.wasserstein`, or `lambda mu, nu: mf.wasserstein(mu, nu, p=1)`.
+        key: random key of the moves.
+        radius: radius of the ball; by default that of mu.
+        steps: number of moves.
 
     Cost        two evaluations of the distance, and of G, for each step.
 
@@ -46,36 +62,36 @@ def worst_pair(
     True
     """
     require_map(G)
-    if not isinstance(mu, AbstractAtomic):
+    if not isinstance(mu, AbstractAtomic):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"a start of type {type(mu).__name__}",
             need="a measure with atoms",
             do="Pass mf.Discrete.uniform(points); of a Gaussian, mu.discretize(n).",
         )
-    steps, radius = positive_int(steps, "steps"), ball_radius(mu.radius() if radius is None else radius)
+    steps, R = positive_int(steps, "steps"), ball_radius(mu.radius() if radius is None else radius)
     for_moves, for_growth = two_keys(prng_key(key))
     moves, growth = normal(for_moves, (steps + 1, 2, *mu.points.shape)), normal(for_growth, (steps,))
 
     def in_ball(points: np.ndarray) -> Any:
         norms = np.linalg.norm(points, axis=1, keepdims=True)
-        inside = points * np.minimum(1, radius / np.maximum(norms, radius))
+        inside = points * np.minimum(1, R / np.maximum(norms, R))
         return mu.with_points(on_device(inside.astype(mu.points.dtype)))
 
     # closer than this, the search would find rounding errors
-    nearest = radius * float(np.finfo(mu.points.dtype).eps) ** (1 / 3)
+    nearest = R * float(np.finfo(mu.points.dtype).eps) ** (1 / 3)
 
     def stretched(mu: Any, nu: Any) -> WorstPair:
         apart = float(distance(mu, nu))
         return WorstPair(float(distance(G.push(mu), G.push(nu))) / apart if apart > nearest else -math.inf, mu, nu)
 
     X, share = np.asarray(mu.points), 0.5
-    best = stretched(mu, in_ball(X + 0.1 * radius * moves[-1, 0]))
+    best = stretched(mu, in_ball(X + 0.1 * R * moves[-1, 0]))
     for (move, turn), grow in zip(moves[:-1], growth, strict=True):
         X = np.asarray(best.mu.points)
         between = np.asarray(best.nu.points) - X
         # pairs move, turn and come closer by shares of their size: ratios are often largest for neighbours
         between = math.exp(grow) * (between + share * math.sqrt((between**2).mean()) * turn)
-        X = X + share * radius * move
+        X = X + share * R * move
         found = stretched(in_ball(X), in_ball(X + between))
         better = found.ratio > best.ratio
         best, share = (found, min(1.0, LONGER * share)) if better else (best, SHORTER * share)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,17 +54,17 @@ class Activation(NamedTuple):
     a3: float
     b3: float
 
-    def __call__(self, t: Any) -> Any:
+    def __call__(self, t: np.ndarray) -> np.ndarray:
         linear, constant = self.parts(t)
         return linear + constant
 
-    def parts(self, t: Any) -> tuple[Any, Any]:
-        """a·t and b on the pieces. Kept apart: x + (−x) + b is b, and x + (−x + b) need not be."""
+    def parts(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """a·t and b on the pieces. Kept apart: in rounding, x + (−x) + b is b, and x + (−x + b) need not be."""
         low, high = t < self.c1, t < self.c2
         slope = np.where(low, self.a1, np.where(high, self.a2, self.a3))
         return slope * t, np.where(low, self.b1, np.where(high, self.b2, self.b3))
 
-    def relus(self, ramp: Any) -> Relus:
+    def relus(self, ramp: float) -> Relus:
         """The four ReLUs with ramps of this width."""
         a1, b1, c1, a2, b2, c2, a3, b3 = self
         e = ramp
@@ -86,7 +86,7 @@ class Activation(NamedTuple):
         )
 
 
-def power_of_two_below(number: Any) -> float:
+def power_of_two_below(number: float) -> float:
     """The largest power of two that is at most the number.
 
     >>> power_of_two_below(1e-3) == 2**-10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from measureformer.errors import ConstructionError, DtypeError, OptionError
+from measureformer.sequences.activation import power_of_two_below
 
 LARGEST = 1 << 18
 """Most value layers that are built."""
@@ -110,7 +112,7 @@ class Grid:
             last, own = code // K ** (n + 1), code % K ** (n + 1)
         else:
             last, own = code // self.spread**self.steps, code % self.spread
-        seen = []
+        seen: list[Any] = []
         for _ in range(n - 1):
             digit = last % K
             seen.append(digit)
@@ -132,7 +134,7 @@ def bits(number: int) -> int:
     return (number - 1).bit_length()
 
 
-def cells_of(delta: Any) -> int:
+def cells_of(delta: float) -> int:
     """1/delta, or a refusal.
 
     >>> cells_of(0.25), cells_of(1 / 3)
@@ -153,6 +155,13 @@ def cells_of(delta: Any) -> int:
             do=f"Take delta = 1/{near}.",
         )
     return cells
+
+
+def checked_ramp(ramp: float, grid: Grid) -> float:
+    """The largest power of two that is at most `ramp`, or a refusal."""
+    if not (isinstance(ramp, (int, float)) and 0 < ramp <= 0.25 / grid.cells):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptionError(got=f"ramp = {ramp!r}", need="0 < ramp ≤ delta/4", do="Leave it out for 1e-3.")
+    return power_of_two_below(float(ramp))
 
 
 def checked_size(grid: Grid) -> None:
@@ -179,7 +188,7 @@ def finest(grid: Grid) -> str:
     return _feasible(grid, lambda g: g.exact)
 
 
-def _feasible(grid: Grid, good: Any) -> str:
+def _feasible(grid: Grid, good: Callable[[Grid], bool]) -> str:
     for cells in range(grid.cells - 1, 1, -1):
         if good(Grid(grid.d, grid.n, cells, grid.places, grid.steps)):
             return f"The finest delta that is feasible is 1/{cells}."

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from measureformer.errors import DomainError, DtypeError, OptionError, ShapeError, ToleranceError
 from measureformer.numerics.arrays import finite, floats
+from measureformer.numerics.types import ArrayLike
 from measureformer.sequences.cells import Grid, bits, finest
 from measureformer.sequences.layers import Bumps, Feed, Shift, Tag
 
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from measureformer.sequences.function import SequenceFunction
 
 Mode = Literal["auto", "integer", "hard", "soft", "clamped"]
-MODES = ("auto", "integer", "hard", "soft", "clamped")
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 @dataclass(frozen=True)
 class LayerCensus:
-    """How many layers a construction has, by tag, and how large the ordinary transformer of these layers is.
+    """Layers of a construction by tag, and the size of the ordinary transformer made of them.
 
     >>> import measureformer as mf
     >>> mf.sequences.compile_yun(lambda X: X, d=1, n=2, delta=1 / 4).census
@@ -60,7 +61,7 @@ class LayerCensus:
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """What a context id says: the token that has it, and all tokens of its context.
+    """The token and the context that a context id stands for.
 
     >>> import measureformer as mf
     >>> net = mf.sequences.compile_yun(lambda X: X, d=1, n=2, delta=1 / 4)
@@ -77,16 +78,16 @@ class Decoded:
 
 @dataclass(frozen=True, eq=False)
 class Construction:
-    """A function of sequences, compiled to layers: quantise, tell contexts apart, write values.
+    """A function of sequences, compiled to layers: quantise, distinguish contexts, write values.
 
-    Made by `yun.compile` and `sparsity.compile`. Tokens are rows, X is (batch, n, d) or one sequence (n, d). Modes:
+    Made by `compile_yun` and `compile_sparse`. Modes:
 
     - "integer": whole numbers in units of delta, exact at any size
     - "hard": float64, hard attention and activations with jumps; exact as long as the codes fit
     - "soft": float64, softmax and four ReLUs per activation, with ramps of width `ramp` where there were jumps
     - "clamped": the same, and then values beyond `bound` are set to 0
 
-    "auto" is "hard" where that is exact and "integer" elsewhere. Sequences outside of the cube are sent to 0; with
+    "auto" is "hard" where that is exact, and "integer" elsewhere. Sequences outside the cube are sent to 0; with
     positions they are refused.
 
     >>> import numpy as np, measureformer as mf
@@ -100,9 +101,9 @@ class Construction:
 
     function: SequenceFunction
     grid: Grid
-    ramp: Any
+    ramp: float
     bound: float
-    """Beyond the largest entry of what is written; the clamp sets to 0 what is larger."""
+    """Above the largest value written; the clamp sets larger values to 0."""
     quantise: tuple[Feed, ...]
     shifts: tuple[Shift, ...]
     clear: tuple[Feed, ...]
@@ -115,19 +116,19 @@ class Construction:
 
     @cached_property
     def layers(self) -> tuple[Feed | Shift, ...]:
-        """All layers in the order in which they act; those tagged "clamp" only in the mode "clamped"."""
+        """All layers in order; those tagged "clamp" act only in the mode "clamped"."""
         written = tuple(self.bumps.layer(i) for i in range(len(self.bumps)))
         return (*self.quantise, *self.shifts, *self.clear, *written, *self.clamp)
 
     @property
     def census(self) -> LayerCensus:
-        def count(layers: tuple[Any, ...], tag: Tag) -> int:
-            return sum(layer.tag == tag for layer in layers)
+        def count(tag: Tag) -> int:
+            return sum(layer.tag == tag for layer in self.shifts)
 
         return LayerCensus(
             quantise=len(self.quantise),
-            sweep=count(self.shifts, "sweep"),
-            global_shift=count(self.shifts, "global shift"),
+            sweep=count("sweep"),
+            global_shift=count("global shift"),
             value=len(self.clear) + len(self.bumps),
             clamp=len(self.clamp),
             dim=self.grid.d,
@@ -138,34 +139,47 @@ class Construction:
         return bits(int(self.bumps.codes.max()) + 1)
 
     @property
-    def modes(self) -> tuple[str, ...]:
-        """The modes of float64 that are faithful: codes must fit, and for ReLUs the ramp beside them too."""
+    def modes(self) -> tuple[Mode, ...]:
+        """The modes that float64 computes faithfully: it must hold the codes, and for ReLUs the ramp beside them."""
         fits = self.ramp >= 2.0 ** (bits(self.grid.most) - 51)
         return () if not self.grid.exact else ("hard", "soft", "clamped") if fits else ("hard",)
 
-    def run(self, X: Any, mode: str = "auto") -> np.ndarray:
-        """The network on sequences (batch, n, d), or on one (n, d); see the class for the modes."""
+    def run(self, X: ArrayLike, mode: Mode = "auto") -> np.ndarray:
+        """The network's values on sequences.
+
+        Arguments:
+            X: sequences (batch, n, d), or one (n, d).
+            mode: arithmetic and activations; see the class.
+        """
         if mode not in MODES:
             raise OptionError(got=f"mode = {mode!r}", need=f"one of {', '.join(MODES)}", do='Leave it out for "auto".')
-        X, single = self._sequences(X)
+        sequences, single = self._sequences(X)
         if mode == "auto":
             mode = "hard" if self.grid.exact else "integer"
         if mode == "integer":
-            Y = self.bumps.integer(self._shifted(X))
+            Y = self.bumps.integer(self._shifted(sequences))
         else:
             self._refuse_rounding(mode)
-            Y = self._hard(X) if mode == "hard" else self._soft(X, clamp=mode == "clamped")
+            Y = self._hard(sequences) if mode == "hard" else self._soft(sequences, clamp=mode == "clamped")
         return Y[0] if single else Y
 
-    def context_ids(self, X: Any) -> np.ndarray:
-        """One whole number for each token (batch, n): it tells the token and its whole context. Exact."""
-        X, single = self._sequences(X)
-        Z = self._shifted(X)
+    def context_ids(self, X: ArrayLike) -> np.ndarray:
+        """One whole number for each token, which determines the token and its whole context. Exact.
+
+        Arguments:
+            X: sequences (batch, n, d), or one (n, d).
+        """
+        sequences, single = self._sequences(X)
+        Z = self._shifted(sequences)
         ids = Z @ self.grid.u.astype(Z.dtype)
         return ids[0] if single else ids
 
-    def decode(self, q: Any) -> Decoded:
-        """From context ids, one or an array, back to tokens and contexts; others are refused."""
+    def decode(self, q: ArrayLike) -> Decoded:
+        """The tokens and contexts that context ids stand for; other numbers are refused.
+
+        Arguments:
+            q: context ids, one or an array of them.
+        """
         given = np.asarray(q)
         if given.dtype != object and not np.issubdtype(given.dtype, np.integer):
             raise DtypeError(
@@ -184,14 +198,24 @@ class Construction:
         own, context = self.grid.unpack(codes)
         return Decoded(self.grid.cell_of(own), self.grid.cell_of(context))
 
-    def error_budget(self, p: Any = 2.0, *, points: int = 4000, modulus: Any = None) -> ErrorBudget:
-        """Where the L^p distance to f comes from, bounded and measured, for each mode; see `ErrorBudget`."""
+    def error_budget(self, p: float = 2.0, *, points: int = 4000, modulus: float | None = None) -> ErrorBudget:
+        """Sources of the L^p distance to f, bounded and measured, for each mode; see `ErrorBudget`.
+
+        Arguments:
+            p: exponent, 1 ≤ p < ∞.
+            points: random sequences on which errors are measured.
+            modulus: bound on how much f changes between the centre and any point of a cell; estimated if left out.
+        """
         from measureformer.sequences.budget import budget
 
         return budget(self, p, points, modulus)
 
-    def as_map(self, mode: str = "hard") -> Transformer:
-        """The network as an ordinary `Transformer`; tokens get a constant coordinate, which carries query biases."""
+    def as_map(self, mode: Literal["hard", "soft", "clamped"] = "hard") -> Transformer:
+        """The network as an ordinary `Transformer`; a constant coordinate of the tokens carries the query biases.
+
+        Arguments:
+            mode: arithmetic and activations; see the class.
+        """
         from measureformer.sequences.ordinary import network
 
         return network(self, mode)
@@ -239,8 +263,8 @@ class Construction:
             X = layer.soft(X, self.ramp)
         return X
 
-    def _sequences(self, X: Any) -> tuple[np.ndarray, bool]:
-        X = np.asarray(floats(X, "X"), float)
+    def _sequences(self, given: ArrayLike) -> tuple[np.ndarray, bool]:
+        X = np.asarray(floats(given, "X"), float)
         n, d = self.grid.n, self.grid.d
         if X.ndim not in (2, 3) or X.shape[-2:] != (n, d):
             raise ShapeError(
@@ -257,7 +281,7 @@ class Construction:
             )
         return (X, False) if X.ndim == 3 else (X[None], True)
 
-    def _refuse_rounding(self, mode: str) -> None:
+    def _refuse_rounding(self, mode: Mode) -> None:
         if mode in self.modes:
             return
         size = bits(self.grid.most)

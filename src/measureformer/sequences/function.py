@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from measureformer.errors import DtypeError, NotEquivariantError, NotFiniteError, ShapeError
+from measureformer.numerics.types import ArrayLike
 
 SEED, TRIALS = 20191223, 8
 
@@ -14,10 +15,10 @@ SEED, TRIALS = 20191223, 8
 class SequenceFunction:
     """f from (n, d) to (n, d) as a function of (batch, n, d), in float64.
 
-    A function that takes whole batches is called once; whether it does is found out by comparing.
+    f is called once for a whole batch if a comparison on three sequences shows that it accepts batches.
     """
 
-    def __init__(self, f: Any, d: int, n: int) -> None:
+    def __init__(self, f: Callable[[np.ndarray], ArrayLike], d: int, n: int) -> None:
         if not callable(f):
             raise DtypeError(
                 got=f"f of type {type(f).__name__}", need="a function of an (n, d) array", do="Pass a callable."
@@ -58,7 +59,7 @@ class SequenceFunction:
 
 
 def refuse_not_equivariant(f: SequenceFunction) -> None:
-    """Test f(XP) = f(X)P on random sequences, and refuse with a permutation that shows the contrary."""
+    """Test f(XP) = f(X)P on random sequences, and refuse with a permutation that violates it."""
     rng = np.random.default_rng(SEED + 1)
     X = rng.uniform(size=(TRIALS, f.n, f.d))
     Y = f(X)

@@ -49,7 +49,7 @@ class Shift:
         bias = np.array(self.biases, float)[:, None] / (2 * self.cells)
         return {"W_K": u, "W_Q": self.query * u, "W_V": u, "b_Q": bias, "W_O": out}
 
-    def as_map(self, ramp: Any = None) -> AbstractInContextMap:
+    def as_map(self, ramp: float | None = None) -> AbstractInContextMap:
         """The layer on tokens (x, 1): residual hard attention, or softmax if the width of a ramp is given."""
         from measureformer.sequences.ordinary import attention_map
 
@@ -116,7 +116,7 @@ class Feed:
             "activation": self.activation,
         }
 
-    def as_map(self, ramp: Any = None) -> AbstractInContextMap:
+    def as_map(self, ramp: float | None = None) -> AbstractInContextMap:
         """The layer on tokens (x, 1): with jumps, or an `MLP` of four ReLUs if the width of a ramp is given."""
         from measureformer.sequences.ordinary import perceptron_map
 
@@ -129,7 +129,7 @@ class Feed:
                 X = X + part[..., None] * w
         return X
 
-    def soft(self, X: np.ndarray, ramp: Any) -> np.ndarray:
+    def soft(self, X: np.ndarray, ramp: float) -> np.ndarray:
         unit = self.activation.relus(ramp)(X @ self.w1)
         for w in self.w2:
             X = X + unit[..., None] * w
@@ -173,7 +173,7 @@ class Bumps:
                 t[hit] = tokens[hit] @ self.u
         return tokens.reshape(X.shape)
 
-    def soft(self, X: np.ndarray, ramp: Any) -> np.ndarray:
+    def soft(self, X: np.ndarray, ramp: float) -> np.ndarray:
         for i in range(len(self)):
             X = self.layer(i).soft(X, ramp)
         return X

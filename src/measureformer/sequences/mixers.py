@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,16 +11,22 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, OptionError, ShapeError
 from measureformer.maps.base import AbstractInContextMap
+from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, positive_int, shaped
+from measureformer.numerics.types import ArrayLike
 from measureformer.sequences.cells import Grid
 from measureformer.sequences.slots import refuse_off_slots, slot, slots
 
 
 class Bilinear(AbstractInContextMap):
-    """x_k ↦ W Σ_j P[k, j] x_j for tokens at n positions: a fixed mixture, whatever the tokens say.
+    """x_k ↦ W Σ_j P[k, j] x_j for tokens at n positions: a mixture that does not depend on the tokens.
 
-    In columns this is W X Pᵀ; `mf.Residual(Bilinear(W, P))` is the layer. It is made for one number of tokens, whose
-    positions it knows; see `SparseAttention` for how.
+    In columns this is W X Pᵀ; `mf.Residual(Bilinear(W, P))` is the layer. Like `SparseAttention`, it is a map on
+    space–time, for one number of tokens.
+
+    Arguments:
+        W: matrix applied after mixing, (e, d).
+        P: shares of the tokens, (n, n), one row for each position.
 
     Ref         yun2020, Section 5.
 
@@ -34,13 +39,10 @@ class Bilinear(AbstractInContextMap):
     W: Float[Array, "e d"]
     P: Float[Array, "n n"]
 
-    def __init__(self, W: Any, P: Any) -> None:
-        W, P = shaped(floats(W, "W"), "W", "e d"), shaped(floats(P, "P"), "P", "n n")
-        finite(W, "W")
-        finite(P, "P")
-        if P.shape[0] != P.shape[1]:
-            raise ShapeError(got=f"P of shape {P.shape}", need="(n, n)", do="One row of shares for each token.")
-        self.W, self.P = cast((owned(W), owned(P)), common_dtype(W, P))
+    def __init__(self, W: ArrayLike, P: ArrayLike) -> None:
+        self.W, self.P = _matrices(W=(W, "e d"), P=(P, "n n"))
+        if self.P.shape[0] != self.P.shape[1]:
+            raise ShapeError(got=f"P of shape {self.P.shape}", need="(n, n)", do="One row of shares for each token.")
 
     @property
     def n(self) -> int:
@@ -57,17 +59,22 @@ class Bilinear(AbstractInContextMap):
     def needs_time(self) -> bool:
         return True
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return self.P[slot(t, self.n)] @ slots(mu, self.n)[0] @ self.W.T
 
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
+    def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         refuse_off_slots(mu, t, self.n, type(self).__name__)
 
 
 class SeparableConv(AbstractInContextMap):
-    """x_k ↦ W Σ_s kernel[s] ⊙ x_{k+s−c}, c the middle of the kernel: each coordinate for itself, then a matrix.
+    """x_k ↦ W Σ_s kernel[s] ⊙ x_{k+s−c}, c the middle of the kernel: a depthwise convolution, then a matrix.
 
-    Tokens beyond the ends count as 0. `kernel` is (w, d) with w odd, W is (e, d), and n is the number of tokens.
+    Tokens beyond the ends count as 0.
+
+    Arguments:
+        kernel: weights of each coordinate, (w, d) with w odd.
+        W: matrix applied after the convolution, (e, d).
+        n: number of tokens.
 
     Ref         yun2020, Section 5.
 
@@ -81,17 +88,14 @@ class SeparableConv(AbstractInContextMap):
     W: Float[Array, "e d"]
     places: Float[Array, " n"]
 
-    def __init__(self, kernel: Any, W: Any, *, n: int) -> None:
-        kernel, W = shaped(floats(kernel, "kernel"), "kernel", "w d"), shaped(floats(W, "W"), "W", "e d")
-        finite(kernel, "kernel")
-        finite(W, "W")
-        if kernel.shape[1] != W.shape[1] or len(kernel) % 2 == 0:
+    def __init__(self, kernel: ArrayLike, W: ArrayLike, *, n: int) -> None:
+        self.kernel, self.W = _matrices(kernel=(kernel, "w d"), W=(W, "e d"))
+        if self.kernel.shape[1] != self.W.shape[1] or len(self.kernel) % 2 == 0:
             raise DimensionMismatchError(
-                got=f"a kernel of shape {kernel.shape} and W of shape {W.shape}",
+                got=f"a kernel of shape {self.kernel.shape} and W of shape {self.W.shape}",
                 need="(w, d) with w odd, and (e, d)",
                 do="One column of the kernel for each coordinate; a middle, and as many on both sides.",
             )
-        self.kernel, self.W = cast((owned(kernel), owned(W)), common_dtype(kernel, W))
         self.places = owned(np.zeros(positive_int(n, "n"), np.float32))
 
     @property
@@ -109,20 +113,28 @@ class SeparableConv(AbstractInContextMap):
     def needs_time(self) -> bool:
         return True
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         points = slots(mu, self.n)[0]
         near = slot(t, self.n)[:, None] + jnp.arange(len(self.kernel)) - len(self.kernel) // 2
         inside = (near >= 0) & (near < self.n)
         seen = jnp.where(inside[..., None], points[jnp.clip(near, 0, self.n - 1)], 0)
         return jnp.einsum("mwd,wd->md", seen, self.kernel) @ self.W.T
 
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
+    def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         refuse_off_slots(mu, t, self.n, type(self).__name__)
+
+
+def _matrices(**given: tuple[ArrayLike, str]) -> list[Array]:
+    """Finite matrices of one dtype, from their values and axes."""
+    parts = [shaped(floats(value, name), name, axes) for name, (value, axes) in given.items()]
+    for name, part in zip(given, parts, strict=True):
+        finite(part, name)
+    return cast([owned(part) for part in parts], common_dtype(*parts))
 
 
 @dataclass(frozen=True, eq=False)
 class Contexts:
-    """How well a map of sequences tells contexts apart, over all sequences of different tokens from a grid.
+    """How well a map distinguishes contexts, over all sequences of different tokens from a grid.
 
     >>> import measureformer as mf
     >>> mf.sequences.told_apart(lambda X: X, tokens=4, n=2).collisions > 0
@@ -131,8 +143,8 @@ class Contexts:
 
     sequences: int
     collisions: int
-    """Pairs of neighbouring values that agree although they belong to contexts that are no permutations, or to two
-    tokens of one sequence."""
+    """Neighbouring values that agree although they belong to two tokens of a sequence, or to sequences that are not
+    permutations of each other."""
     separation: float
     """The least distance of two values that must differ, over the spread of all values."""
     witness: tuple[np.ndarray, np.ndarray] | None
@@ -144,12 +156,17 @@ class Contexts:
         return self.collisions == 0
 
 
-def told_apart(G: Callable[[Any], Any], *, tokens: int, n: int, tol: Any = 1e-9) -> Contexts:
-    """Enumerate all sequences of n different tokens out of `tokens` numbers in [0, 1), and compare the values of G.
+def told_apart(G: Callable[[np.ndarray], ArrayLike], *, tokens: int, n: int, tol: float = 1e-9) -> Contexts:
+    """Compare the values of G on all sequences of n different tokens from a grid of [0, 1).
 
-    G takes (batch, n, 1) to (batch, n, 1): one number for each token. It is a contextual mapping if tokens of one
-    sequence get different values, and sequences that are no permutations of each other share none. Values closer than
-    `tol` times their spread count as equal.
+    G is a contextual mapping if the tokens of a sequence get different values, and two sequences share a value only if
+    they are permutations of each other.
+
+    Arguments:
+        G: function of sequences, (batch, n, 1) to (batch, n, 1): one number for each token.
+        tokens: number of grid points.
+        n: length of the sequences, at most `tokens`.
+        tol: values closer than this, relative to the spread of all values, count as equal.
 
     Statement   a contextual mapping is what attention computes and a perceptron cannot
     Cost        n · tokens!/(tokens − n)! values, sorted.

@@ -16,7 +16,9 @@ from measureformer.maps.compose import Residual
 from measureformer.maps.mlp import MLP, Linear
 from measureformer.maps.transformer import Transformer
 from measureformer.maps.variants import HardmaxAttention
+from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import owned
+from measureformer.numerics.types import ArrayLike
 from measureformer.sequences.construction import Construction
 from measureformer.sequences.layers import Feed, Shift
 from measureformer.sequences.sparse.attention import SparseAttention
@@ -36,14 +38,14 @@ class Switch(AbstractInContextMap):
     pieces: Float[Array, 8]
     w2: Float[Array, " d"]
 
-    def __init__(self, w1: Any, pieces: Any, w2: Any) -> None:
+    def __init__(self, w1: ArrayLike, pieces: ArrayLike, w2: ArrayLike) -> None:
         self.w1, self.pieces, self.w2 = (owned(np.asarray(a, float)) for a in (w1, pieces, w2))
 
     @property
     def in_dim(self) -> int:
         return self.w1.shape[0]
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         a1, b1, c1, a2, b2, c2, a3, b3 = self.pieces
         s = x @ self.w1
         slope = jnp.where(s < c1, a1, jnp.where(s < c2, a2, a3))
@@ -51,7 +53,7 @@ class Switch(AbstractInContextMap):
         return (x + (slope * s)[:, None] * self.w2) + shift[:, None] * self.w2
 
 
-def perceptron_map(layer: Feed, ramp: Any) -> AbstractInContextMap:
+def perceptron_map(layer: Feed, ramp: float | None) -> AbstractInContextMap:
     """x ← x + w2 φ(w1·x) on tokens (x, 1)."""
     w1, w2 = np.append(layer.w1, 0.0), np.append(np.sum(layer.w2, axis=0), 0.0)
     if ramp is None:

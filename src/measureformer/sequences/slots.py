@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,10 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.errors import NoClosedFormError, TimeError
+from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import host, is_traced, needs_jax
+from measureformer.numerics.types import ArrayLike
 
 NEAR = 1e-3
 """How far from its slot a time may be, in slots: float32 at n = 10⁴ is that far."""
@@ -35,8 +37,8 @@ def slots(mu: Any, n: int) -> tuple[Array, Array]:
     return points, jnp.where(there, jnp.log(safe) + top, -jnp.inf)
 
 
-def refuse_off_slots(mu: Any, t: Any, n: int, name: str) -> None:
-    """Refuse times between slots, and a slot with two different tokens. Tracers are not looked at."""
+def refuse_off_slots(mu: AbstractMeasure, t: ArrayLike | None, n: int, name: str) -> None:
+    """Refuse times between slots, and a slot with two different tokens. Tracers are not checked."""
     if not isinstance(mu, AbstractAtomic):
         raise NoClosedFormError(
             got=f"{name} on a {type(mu).__name__}", need="tokens at positions", do="Use mf.SpaceTime.sequence(tokens)."
@@ -53,10 +55,11 @@ def refuse_off_slots(mu: Any, t: Any, n: int, name: str) -> None:
                 need=f"times 1/{n}, 2/{n}, …, 1",
                 do="It is made for one number of tokens: use mf.SpaceTime.sequence(tokens) with as many.",
             )
-    felt = host(mu.log_weights) > -np.inf
-    place = np.round(host(own)[felt] * n).astype(int)
+    lw, times, points = (cast("np.ndarray", host(part)) for part in (mu.log_weights, own, mu.points))
+    felt = lw > -np.inf
+    place = np.round(times[felt] * n).astype(int)
     order = np.argsort(place, kind="stable")
-    place, points = place[order], host(mu.points)[felt][order]
+    place, points = place[order], points[felt][order]
     twice = (place[1:] == place[:-1]) & (points[1:] != points[:-1]).any(axis=1)
     if twice.any():
         raise TimeError(

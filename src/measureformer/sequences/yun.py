@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from measureformer.errors import ConstructionError, OptionError
+from measureformer.errors import ConstructionError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.types import ArrayLike
 from measureformer.sequences.activation import Activation, power_of_two_below
-from measureformer.sequences.cells import Grid, bits, cells_of, checked_size
+from measureformer.sequences.cells import Grid, bits, cells_of, checked_ramp, checked_size
 from measureformer.sequences.construction import Construction
 from measureformer.sequences.construction import Decoded as Decoded
 from measureformer.sequences.construction import LayerCensus as LayerCensus
 from measureformer.sequences.function import SequenceFunction, refuse_not_equivariant
-from measureformer.sequences.layers import Bumps, Feed, Shift
+from measureformer.sequences.layers import Bumps, Feed, Shift, Tag
 
 
-def compile_yun(f: Any, *, d: int, n: int, delta: Any, positions: bool = False, ramp: Any = 1e-3) -> Construction:
-    """A transformer that is close to f on sequences of n tokens in the cube [0, 1]^d.
+def compile_yun(
+    f: Callable[[np.ndarray], ArrayLike], *, d: int, n: int, delta: float, positions: bool = False, ramp: float = 1e-3
+) -> Construction:
+    """Compile f into a transformer that is close to it on sequences of n tokens in the cube [0, 1]^d.
 
-    f takes an (n, d) array to one of the same shape, and is called in batches if it can be. The network knows f at the
-    centres of cells of side `delta`, 1 over a whole number; two tokens in one cell are sent to 0. f must be permutation
-    equivariant, f(XP) = f(X)P, unless `positions` are added to the tokens. `ramp` is the width over which ReLUs replace
-    a jump, rounded down to a power of two so that breakpoints are exact.
+    The network has the values of f at the centres of cells of side `delta`. Sequences with two tokens in one cell are
+    sent to 0.
+
+    Arguments:
+        f: function from (n, d) to (n, d), or from (batch, n, d) to the same shape; permutation equivariant,
+            f(XP) = f(X)P, unless `positions` is true.
+        d: dimension of the tokens.
+        n: number of tokens.
+        delta: side of a cell, 1 over a whole number ≥ 2.
+        positions: add positions to the tokens, so that f may depend on their order.
+        ramp: width over which ReLUs replace a jump, at most delta/4; rounded down to a power of two, so that
+            breakpoints are exact.
 
     Statement   for f continuous and ε > 0 there is a network with two heads of size 1 and four hidden ReLUs such that
                 (∫ ‖f − g‖_p^p)^{1/p} < ε; this is the network of the proof
@@ -75,7 +86,7 @@ def selective_shifts(grid: Grid, scale: int | None = None) -> tuple[Shift, ...]:
     return (*pairs, Shift("global shift", u, 1, (0,), (last,), D, gain(grid, last)))
 
 
-def assembled(function: SequenceFunction, grid: Grid, shifts: tuple[Shift, ...], ramp: Any) -> Construction:
+def assembled(function: SequenceFunction, grid: Grid, shifts: tuple[Shift, ...], ramp: float) -> Construction:
     """The whole network around given attention layers.
 
     >>> from measureformer.sequences.yun import Grid, SequenceFunction, assembled, selective_shifts
@@ -84,7 +95,7 @@ def assembled(function: SequenceFunction, grid: Grid, shifts: tuple[Shift, ...],
     >>> net.run([[[0.3], [0.6]]], "hard").tolist()
     [[[0.375], [0.625]]]
     """
-    ramp = _ramp(ramp, grid)
+    ramp = checked_ramp(ramp, grid)
     cells = grid.enumerate()
     states = grid.placed(cells)
     for layer in shifts:
@@ -128,7 +139,7 @@ _NEVER = Activation(0, 0, 0, 0, 0, 1, 0, 0)
 """Stands where floats cannot hold the true breakpoints: then only whole numbers are run."""
 
 
-def _row(tag: Any, i: int, activation: Activation, grid: Grid) -> Feed:
+def _row(tag: Tag, i: int, activation: Activation, grid: Grid) -> Feed:
     unit = np.eye(grid.d)[i]
     return Feed(tag, unit, activation, (unit,))
 
@@ -146,14 +157,8 @@ def gain(grid: Grid, scale: int) -> float:
     return 2 * power_of_two_below(2.0 * grid.cells**2 * digits * math.log(2))
 
 
-def _ramp(ramp: Any, grid: Grid) -> float:
-    if not (isinstance(ramp, (int, float)) and 0 < ramp <= 0.25 / grid.cells):
-        raise OptionError(got=f"ramp = {ramp!r}", need="0 < ramp ≤ delta/4", do="Leave it out for 1e-3.")
-    return power_of_two_below(float(ramp))
-
-
 def _refuse_large(codes: np.ndarray, written: np.ndarray, grid: Grid) -> None:
-    """What is written must not look like a code, or a later layer would act on it."""
+    """What is written must not look like a code: a later layer would act on it."""
     largest = float(np.abs(written @ grid.u).max()) * grid.cells
     if largest >= int(codes.min()) - 1:
         raise ConstructionError(

@@ -14,6 +14,7 @@ import numpy as np
 
 from measureformer.errors import CheckpointError, SavedRunError
 from measureformer.numerics.arrays import on_device
+from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
 from measureformer.storage.safetensors import read_safetensors, to_safetensors
 
@@ -35,28 +36,28 @@ class Folder(NamedTuple):
     """Fingerprint of the problem."""
 
     @staticmethod
-    def at(path: Any, about: dict[str, Any], arrays: Iterable[Any] = ()) -> Folder:
+    def at(path: PathLike, about: dict[str, Any], arrays: Iterable[Any] = ()) -> Folder:
         """The folder, new or of the same problem; refused, with the difference, if it holds another one.
 
         `about` is what is trained, as JSON; `arrays` are the data and first weights, of which a fingerprint is kept.
         """
-        path = Path(path)
+        folder = Path(path)
         digest = hashlib.sha256()
         # functions are no arrays, and their addresses differ from process to process: `about` has their names
         for leaf in (_plain(leaf) for leaf in arrays if hasattr(leaf, "dtype")):
             digest.update(f"{leaf.dtype}{leaf.shape}".encode() + np.ascontiguousarray(leaf).tobytes())
         about = {"format": FORMAT, **about, "data": digest.hexdigest()}
         text = json.dumps(about, indent=1)
-        file = path / "problem.json"
+        file = folder / "problem.json"
         if not file.exists():
             write_atomically(file, text.encode(), do=DO)
         elif (found := read_json(file)) != json.loads(text):
             raise SavedRunError(
-                got=f"{path}, which holds another training ({_differences(found, json.loads(text))})",
+                got=f"{folder}, which holds another training ({_differences(found, json.loads(text))})",
                 need="a new folder, or one of the same data, key and settings",
                 do="Choose another folder, or delete this one.",
             )
-        return Folder(path, hashlib.sha256(text.encode()).hexdigest())
+        return Folder(folder, hashlib.sha256(text.encode()).hexdigest())
 
     def write(self, state: Any, losses: np.ndarray, records: dict[str, np.ndarray]) -> None:
         entries = {**_named(state), "losses": losses}
@@ -81,7 +82,7 @@ class Folder(NamedTuple):
         return jax.tree.unflatten(jax.tree.structure(state), leaves), found["losses"], _records(found)
 
 
-def read_records(path: Any) -> dict[str, np.ndarray]:
+def read_records(path: PathLike) -> dict[str, np.ndarray]:
     """What was observed in the training that is saved there, by name; nothing if nothing was."""
     return _records(read_tensors(Path(path) / "state.safetensors")[0])
 
@@ -108,7 +109,7 @@ def read_json(file: Path) -> dict[str, Any]:
         raise SavedRunError(
             got=f"no training in {file.parent}",
             need=f"a folder with {file.name}, as training leaves it",
-            do="Train first, with `measureformer icl train` or `measureformer text train`, or name its folder.",
+            do="Train first, with `measureformer incontext train` or `measureformer text train`, or name its folder.",
         ) from error
     except (OSError, ValueError) as error:
         raise damaged(file, f"cannot be read ({error})") from error

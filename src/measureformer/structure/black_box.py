@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from measureformer.transport.wasserstein import optimal_coupling
 
 KEPT = 4096
 """Images that are remembered."""
+
+
+MeasureMap: TypeAlias = Callable[[Discrete], AbstractMeasure] | AbstractInContextMap
+"""A black box: a function of measures, or an in-context map, which stands for its push-forward."""
 
 
 class Atoms(NamedTuple):
@@ -59,14 +63,14 @@ def merged(points: np.ndarray, weights: np.ndarray) -> Atoms:
     return Atoms(points[first[appearance]], sums[appearance])
 
 
-def atoms_of(mu: Any, what: str = "mu") -> Atoms:
+def atoms_of(mu: AbstractMeasure, what: str = "mu") -> Atoms:
     """The normalised measure in NumPy, in float64, with distinct atoms; anything but a `Discrete` is refused."""
     if not isinstance(mu, Discrete):
         raise DtypeError(
             got=f"{what} of type {type(mu).__name__}",
             need="a mf.Discrete",
             do="Wrap tokens in mf.Discrete.uniform(tokens); take atoms of a Gaussian by mu.discretize(n)."
-            if isinstance(mu, AbstractMeasure) or not callable(mu)
+            if isinstance(mu, AbstractMeasure) or not callable(mu)  # pyright: ignore[reportUnnecessaryIsInstance]
             else "The black box f is the first argument, the measure the next.",
         )
     concrete(mu, "a black box")
@@ -81,12 +85,14 @@ def w1(mu: Atoms, nu: Atoms) -> float:
 
 
 class BlackBox:
-    """f: measure → measure as a black box, extended to positive measures by f(c·mu) = c·f(mu).
+    """A black box f from measures to measures, extended to positive measures by f(c·mu) = c·f(mu).
 
-    f is called eagerly on concrete probability measures and never traced; images are remembered by the content of the
-    measure. Every image is checked: a finite `Discrete` of mass 1, of one dimension. The first evaluation, the second,
-    the fourth and so on are made twice, and a box that answers differently is refused. An in-context map stands for its
-    push-forward.
+    f is called eagerly on concrete probability measures and never traced; images are cached by the content of the
+    measure. Every image must be a finite `Discrete` of mass 1, and all images must have the same dimension. Evaluations
+    1, 2, 4, 8, … are repeated, and a box that answers differently is refused.
+
+    Arguments:
+        f: a function from `Discrete` to `Discrete`, or an in-context map, which stands for its push-forward.
 
     >>> import measureformer as mf
     >>> f = mf.structure.BlackBox(mf.Linear([[2.0]]))
@@ -94,9 +100,9 @@ class BlackBox:
     ([[2.0]], 3.0, 1)
     """
 
-    def __init__(self, f: Any) -> None:
-        self.f: Callable[[Discrete], Discrete] = f.push if isinstance(f, AbstractInContextMap) else f
-        if not callable(f) and not isinstance(f, AbstractInContextMap):
+    def __init__(self, f: MeasureMap) -> None:
+        self.f: Callable[[Discrete], AbstractMeasure] = f.push if isinstance(f, AbstractInContextMap) else f
+        if not callable(f):
             raise DtypeError(
                 got=f"f of type {type(f).__name__}",
                 need="a function from mf.Discrete to mf.Discrete, or an in-context map",
@@ -112,8 +118,8 @@ class BlackBox:
         self._dims: dict[int, int] = {}
 
     @staticmethod
-    def of(f: Any) -> BlackBox:
-        """The box itself if it is one already: its memory is shared."""
+    def of(f: MeasureMap) -> BlackBox:
+        """f itself if it is a box already, with its cache."""
         return f if isinstance(f, BlackBox) else BlackBox(f)
 
     def __call__(self, mu: Discrete) -> Discrete:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import numpy as np
@@ -15,7 +15,8 @@ from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.random import generator
-from measureformer.structure.black_box import Atoms, BlackBox, w1
+from measureformer.numerics.types import Key
+from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, w1
 from measureformer.structure.probes import (
     Place,
     Trail,
@@ -83,15 +84,21 @@ class Continuity(eqx.Module):
         return f"{self.verdict}: no jump on {self.trials} paths, ratios up to {self.lipschitz:.3g}{more}"
 
 
-def continuity(f: Any, domain: Any, key: Any, *, trials: Any = 24) -> Continuity:
-    """The modulus of continuity of the regular derivative of a black box f, and whether it is continuous at all.
+def continuity(f: MeasureMap, domain: AbstractDomain, key: Key, *, trials: int = 24) -> Continuity:
+    """Modulus of continuity of the regular derivative of a black box f, and a search for its jumps.
 
     D̄f(mu, x, ψ) = ψ(G(mu, x)), so that on ψ with |ψ|, |∇ψ| ≤ R its modulus in the metric W_1 + |x − x'| + |ψ − ψ'| is
-    R times that of G plus |ψ − ψ'|. G is recovered along `trials` paths: queries that cross the domain or an atom;
-    atoms that move, meet, fade or trade mass; and in balls of queries that close in on where G is steepest. Intervals
-    with large differences are halved until the difference is small, or the places are 1e-8 of the diameter apart. A
-    difference that does not shrink over the last three decades is a jump, and the sequence is the witness; one that
-    shrinks too slowly to tell makes the answer inconclusive.
+    R times that of G plus |ψ − ψ'|. G is recovered along paths on which queries cross the domain or an atom, or atoms
+    move, meet, fade or trade mass, and in balls of queries that close in on where G is steepest. Intervals with large
+    differences are halved until the difference is small or the places are 1e-8 of the diameter apart. A difference that
+    does not shrink over the last three decades is a jump, and the sequence is the witness; if it shrinks too slowly to
+    tell, the answer is inconclusive.
+
+    Arguments:
+        f: the black box.
+        domain: where measures and queries live, such as `mf.Box(low, high)`.
+        key: JAX random key of the paths.
+        trials: number of paths.
 
     Statement   f is given by a continuous in-context map iff it is support preserving and D̄f uniformly continuous
     Hypotheses  assumed: f is continuous and support preserving, see `is_transformer`. Searched, not proven.

@@ -12,6 +12,7 @@ from measureformer.errors import OptionError
 from measureformer.maps import AbstractInContextMap
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import floats, positive_int, scalar
+from measureformer.numerics.types import ArrayLike
 
 ALICE, OTHERS, REST = 0.05, (0.1, -0.08), 1.0
 """Words of the prompts on [−1, 1]: 'Alice' at 0.05 and 'Elise' at −0.05, two more near 0, and the rest at 1."""
@@ -42,7 +43,11 @@ def bump(x: Any) -> Any:
 
 
 class MapOfMeasures:
-    """f(mu) = G(mu, ·)♯mu for an in-context map G, as a black box: `f(mu)`; `f.map` is G."""
+    """f(mu) = G(mu, ·)♯mu as a black box: `f(mu)`; `f.map` is G.
+
+    Arguments:
+        G: the in-context map.
+    """
 
     def __init__(self, G: AbstractInContextMap) -> None:
         self.map = G
@@ -51,12 +56,14 @@ class MapOfMeasures:
         return self.map.push(mu)
 
 
-def counterexample(*, softening: Any = 0.0) -> MapOfMeasures:
-    """A map f of measures on [−1, 1] that is continuous and keeps supports, and yet is no transformer.
+def counterexample(*, softening: ArrayLike = 0.0) -> MapOfMeasures:
+    """A continuous, support-preserving map f of measures on [−1, 1] that is not a transformer.
 
     f(mu) = φ_m♯mu with φ_m(x) = x + χ(x)/4 · tanh(x/m), where m = ∫χ dmu/|mu| is the mass near 0 and χ is a bump. As
-    m → 0 less and less mass is moved, which makes f continuous; but the little that is there moves by ±1/4, depending
-    on the side of 0. With `softening` > 0, tanh(x/(m + softening)), it is the control: given by a continuous map.
+    m → 0, f moves less and less mass, hence is continuous; but what is left moves by ±1/4, depending on the side of 0.
+
+    Arguments:
+        softening: s ≥ 0 in tanh(x/(m + s)); any s > 0 gives the control, which a continuous in-context map represents.
 
     Statement   W_1(f(mu), mu) ≤ m(mu)/4;  G(mu_n^±, ±h_n) → ±1/4 although (mu_n^±, ±h_n) → (δ_1, 0) for
                 mu_n^± = δ_{±h_n}/n + (1 − 1/n) δ_1, h_n = n^{−1/2};  f is not Lipschitz: its local constant at
@@ -82,11 +89,15 @@ class Prompts(NamedTuple):
     distance: float
 
 
-def prompts(n: Any, *, delta: Any = ALICE) -> Prompts:
-    """Two prompts of length n whose first word is 'Alice' (at delta) or 'Elise' (at −delta), and that agree elsewhere.
+def prompts(n: int, *, delta: ArrayLike = ALICE) -> Prompts:
+    """Two prompts that differ in their first word only: 'Alice' at delta, or 'Elise' at −delta.
 
-    The longer they are the closer they get, W_1 = 2·delta/n; but the counterexample answers the first word differently,
-    by χ(delta)/2 + 2·delta in the limit.
+    Their distance W_1 = 2·delta/n vanishes as n grows, but the images of the first word under the counterexample stay
+    apart, by χ(delta)/2 + 2·delta in the limit.
+
+    Arguments:
+        n: tokens of each prompt, at least 4.
+        delta: place of 'Alice', in (0, 1/2).
 
     >>> import measureformer as mf
     >>> two = mf.structure.prompts(10_000)

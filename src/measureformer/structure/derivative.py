@@ -18,15 +18,18 @@ from typing import Any, Literal, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from measureformer.errors import DerivativeError, OptionError, ShapeError
-from measureformer.maps import first_variation
-from measureformer.maps.base import queries_of
+from measureformer.maps import AbstractInContextMap, first_variation
+from measureformer.maps.queries import queries_of
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import finite, floats
-from measureformer.structure.black_box import Atoms, BlackBox, atoms_of
+from measureformer.numerics.types import ArrayLike
+from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, atoms_of
 from measureformer.structure.recover import on_support
 
-Psi = Callable[[Any], Any]
+Psi = Callable[[np.ndarray], ArrayLike]
 FIRST, SHRINK, TRIES = 1e-4, 8.0, 14
 """Masses of the added atom: from FIRST down by SHRINK."""
 ROUNDS = 3
@@ -52,24 +55,30 @@ class RegularDerivative(eqx.Module):
 
 
 def regular_derivative(
-    f: Any,
-    mu: Any,
-    x: Any,
-    psi: Any,
+    f: MeasureMap,
+    mu: AbstractAtomic,
+    x: ArrayLike,
+    psi: Psi,
     *,
     variant: Literal["positive", "probability"] = "positive",
-    width: Any = None,
+    width: ArrayLike | None = None,
 ) -> RegularDerivative:
-    """The regular part D̄f(mu, x, ψ) of the derivative of a black box f at mu along δ_x.
+    """Regular part D̄f(mu, x, ψ) of the derivative of a black box f at mu along δ_x.
 
-    ψ is a C¹ function of points (n, e) with values (n,). It is flattened on balls of radius `width` around the atoms of
-    f(mu), half of them constant, and paired with (f(mu + ε δ_x) − f(mu))/ε, where ε is so small that all atoms but the
-    new one stay where ψ is flat. Both are chosen automatically. The variant "probability" stays inside the probability
-    measures, along δ_x − mu, and has the value ψ(G(mu, x)) − ⟨ψ, f(mu)⟩.
+    ψ is made constant on balls around the atoms of f(mu) and paired with (f(mu + ε δ_x) − f(mu))/ε, with ε so small
+    that all atoms but the new one stay in these balls. If there is no such ε, f jumps and has no derivative.
 
-    The error is estimated: the change of the value over the last two ε, the rounding 1/ε times that of f, and what
-    flattening changed at the place of the new atom. Where other atoms do not hold still however small ε is, f jumps,
-    and there is no derivative.
+    The estimated error adds up the change of the value over the last two ε, 1/ε times the rounding of f, and what
+    flattening changed at the place of the new atom.
+
+    Arguments:
+        f: the black box.
+        mu: the measure, a `Discrete`.
+        x: the place of the added mass, (d,).
+        psi: ψ, a C¹ function of points (n, e) with values (n,).
+        variant: "positive" adds mass at x; "probability" moves along δ_x − mu instead, and the value is
+            ψ(G(mu, x)) − ⟨ψ, f(mu)⟩.
+        width: radius of the balls, on whose inner halves ψ is constant; chosen automatically by default.
 
     Statement   D̄f(mu, x, ψ) = ψ(G(mu, x)) if f(mu) = G(mu, ·)♯mu with continuous G
     Hypotheses  checked: ψ has no kink and no jump at the atoms of f(mu).
@@ -89,11 +98,9 @@ def regular_derivative(
             got=f"variant = {variant!r}", need='"positive" or "probability"', do='Leave it out for "positive".'
         )
     box, atoms = BlackBox.of(f), atoms_of(mu)
-    x, _, _ = queries_of(mu, x, None)
-    finite(x, "x")
-    if len(x) != 1:
-        raise ShapeError(got=f"{len(x)} points x", need="one point (d,)", do="Call it once for each point.")
-    point = np.asarray(x[0], np.float64)
+    point = _one_point(mu, x)
+    finite(point, "x")
+    point = np.asarray(point, np.float64)
     before = box.image(atoms)
     flat = Flattened(psi, before, _radius(before, width))
     on = bool(on_support(atoms, point[None])[0] >= 0)
@@ -114,8 +121,16 @@ class Directional(NamedTuple):
     irregular: float
 
 
-def directional_derivative(G: Any, mu: Any, x: Any, psi: Any) -> Directional:
-    """Both parts of the derivative of ⟨ψ, G(mu, ·)♯mu⟩ along δ_x, from the formula; ψ is written in JAX.
+def directional_derivative(
+    G: AbstractInContextMap, mu: AbstractAtomic, x: ArrayLike, psi: Callable[[Array], Array]
+) -> Directional:
+    """Both parts of the derivative of ⟨ψ, G(mu, ·)♯mu⟩ along δ_x, from the formula.
+
+    Arguments:
+        G: a differentiable map.
+        mu: a measure with atoms; it is normalised.
+        x: the place of the added mass, (d,).
+        psi: ψ in JAX, from points (n, e) to values (n,).
 
     Statement   regular: ψ(G(mu, x));  irregular: ∫ ∇ψ(G(mu, z)) · ∂_mu G(mu, z; x) dmu(z), for one softmax head with
                 ∂_mu Γ(mu, z; x) = e^{⟨Az,x⟩}/Z(z) · (Vx − Γ(mu, z))
@@ -127,12 +142,19 @@ def directional_derivative(G: Any, mu: Any, x: Any, psi: Any) -> Directional:
     >>> parts.regular, parts.irregular
     (1.0, 4.0)
     """
-    x, _, _ = queries_of(mu, x, None)
+    point = _one_point(mu, x)
     probability = mu.normalized()
-    moves = first_variation(G, probability, probability.points, x[0])
+    moves = first_variation(G, probability, probability.points, point)
     images = G.push(probability).points
     _, slopes = jax.jvp(psi, (images,), (moves,))
-    return Directional(float(psi(G(mu, x))[0]), float(np.asarray(probability.weights) @ np.asarray(slopes)))
+    return Directional(float(psi(G(mu, point[None]))[0]), float(np.asarray(probability.weights) @ np.asarray(slopes)))
+
+
+def _one_point(mu: AbstractAtomic, x: ArrayLike) -> Any:
+    rows, _, _ = queries_of(mu, x, None)
+    if len(rows) != 1:
+        raise ShapeError(got=f"{len(rows)} points x", need="one point (d,)", do="Call it once for each point.")
+    return rows[0]
 
 
 class Flattened:
@@ -205,7 +227,7 @@ def values_of(psi: Psi, points: np.ndarray) -> np.ndarray:
     return values
 
 
-def _radius(before: Atoms, width: Any) -> float:
+def _radius(before: Atoms, width: ArrayLike | None) -> float:
     size = float(np.linalg.norm(np.ptp(before.points, axis=0))) or 1 + float(np.abs(before.points).max())
     if width is None:
         return WIDTH * size

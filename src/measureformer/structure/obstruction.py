@@ -8,6 +8,7 @@ import equinox as eqx
 import numpy as np
 
 from measureformer.errors import TooManyAtomsError
+from measureformer.measures import AbstractMeasure
 from measureformer.structure.black_box import Atoms, atoms_of, w1
 from measureformer.transport.sparse import Atoms as Pair
 from measureformer.transport.wasserstein import optimal_coupling
@@ -26,12 +27,16 @@ class Obstruction(eqx.Module):
     """T(x_i), in the order of the atoms of mu."""
 
 
-def obstruction(mu: Any, nu: Any) -> Obstruction:
-    """The smallest W_1 distance to nu that any push-forward T♯mu can reach: 0 iff mu can be pushed to nu.
+def obstruction(mu: AbstractMeasure, nu: AbstractMeasure) -> Obstruction:
+    """Smallest W_1 distance from a push-forward T♯mu to nu: 0 iff mu can be pushed to nu.
 
-    A lower value above 0 shows that no in-context map, continuous or not, takes mu to nu. On the line both values are
-    exact. Elsewhere the upper one comes from a descent (transport to nu, then medians), and the lower one from shadows
-    on lines, which shorten distances.
+    A positive lower bound shows that no in-context map, continuous or not, takes mu to nu. On the line both bounds are
+    exact. In higher dimensions the upper bound comes from a descent that alternates transport to nu and medians, the
+    lower bound from projections onto lines, which shorten distances.
+
+    Arguments:
+        mu: the measure to push, a `Discrete` of at most 12 atoms.
+        nu: the target, a `Discrete`.
 
     Statement   on the line an optimal T♯mu cuts the quantile function of nu into pieces of lengths a_i, in some order,
                 and puts atom i at the median of its piece; min_y W_1(δ_y, nu) is the mean distance to the median of nu

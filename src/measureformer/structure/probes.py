@@ -20,8 +20,8 @@ ZOOM = 64
 """Queries that are looked at together; they cost one evaluation of f."""
 
 
-def require_domain(domain: Any) -> AbstractDomain:
-    if not isinstance(domain, AbstractDomain):
+def require_domain(domain: AbstractDomain) -> AbstractDomain:
+    if not isinstance(domain, AbstractDomain):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"a domain of type {type(domain).__name__}",
             need="a compact domain: mf.Box(low, high) or mf.Ball(center, radius)",

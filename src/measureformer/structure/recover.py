@@ -9,9 +9,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import OptionError, SupportError, TracedError
-from measureformer.maps.base import AbstractInContextMap, queries_of
+from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.queries import queries_of
+from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import finite, floats, on_device
-from measureformer.structure.black_box import Atoms, BlackBox, atoms_of
+from measureformer.numerics.types import ArrayLike
+from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, atoms_of
 from measureformer.structure.weights import below, binary_marks, carriers, linear_marks, tolerance
 
 LIGHT = 1e-12
@@ -54,11 +57,15 @@ class Recovered(AbstractInContextMap):
         points = mu.points if x is None else x
         return self.read(atoms_of(mu), np.asarray(points, np.float64))
 
-    def estimate(self, mu: Any, x: Any) -> Recovery:
-        """G(mu, x) for queries (m, d), and for each an estimate of its error.
+    def estimate(self, mu: AbstractMeasure, x: ArrayLike) -> Recovery:
+        """G(mu, x), with an estimate of the error for each query.
 
         The value is read twice, with light atoms of mass ε and 8ε. If the error is of first order in ε or better, the
-        difference is at least seven times the error of the first; it is returned, with the rounding of f.
+        difference is at least seven times the error of the first; the estimate adds the rounding of f to it.
+
+        Arguments:
+            mu: the measure, a `Discrete`.
+            x: queries (m, d).
         """
         x, _, _ = queries_of(mu, x, None)
         finite(x, "x")
@@ -130,21 +137,25 @@ class Recovered(AbstractInContextMap):
         return values, np.flatnonzero(found < 0)
 
 
-def recover(f: Any, *, eps: Any = None) -> Recovered:
-    """The in-context map G with f(mu) = G(mu, ·)♯mu, from evaluations of the black box f alone.
+def recover(f: MeasureMap, *, eps: ArrayLike | None = None) -> Recovered:
+    """Recover the in-context map G with f(mu) = G(mu, ·)♯mu from evaluations of the black box f.
 
-    G(mu, x) is read off f(mu + ε δ_x): the new atom is recognised by its mass. Off the support the value is that of
-    G(mu + ε δ_x, x); on the support the atom of f(mu) with the mass that x has marked is returned, exact up to the
-    rounding of f. Atoms that merge are read as well. `G.estimate(mu, x)` adds an estimate of the error for each query.
+    G(mu, x) is read off f(mu + ε δ_x), where the mass of the new atom identifies it. Off the support the value is that
+    of G(mu + ε δ_x, x). On the support it is the atom of f(mu) whose mass x has marked, exact up to the rounding of f.
+    Merging atoms are read too. `G.estimate(mu, x)` adds an estimate of the error for each query.
 
     Many queries are marked at once, with different masses ε_j of sum ε. Let f(mu) = G(mu, ·)♯mu for finite mu, and G be
     continuous. The atom that carries ε_j lies at G(mu', x_j) with mu' = mu + Σ_j ε_j δ_{x_j}, and W_1(mu', (1+ε)·mu) ≤
     ε · diam, so its distance to G(mu, x_j) is at most the modulus of continuity of G at ε · diam: marking many is valid
-    when marking one of their total mass is. Which atom carries ε_j follows from weights alone if the masses of f(mu),
-    and these with marks added, are all different, for then no atom could carry anything else; queries that meet each
-    other are asked again with marks 1, 2, 4, …, whose sums are different, and at last one by one.
+    when marking one of their total mass is. If the masses of f(mu), and these with marks added, are all different, the
+    weights alone determine which atom carries ε_j. Queries whose atoms merge are marked again with 1, 2, 4, …, whose
+    subset sums are different, and finally one by one.
 
     The result is a map like any other: `G(mu, x)`, `G.push(mu)`, `@`, `+`. f is never traced, so it refuses tracers.
+
+    Arguments:
+        f: the black box: a function from `Discrete` to `Discrete`.
+        eps: mass of the added atoms, relative to that of mu, at most 1e-2; chosen automatically by default.
 
     Statement   G_k(mu, x) = lim_{ε→0} (1/ε) ⟨ψ_k, f(mu + ε δ_x) − f(mu)⟩, with ψ_k(y) = y_k flattened around the atoms
                 of f(mu)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import numpy as np
@@ -14,7 +14,8 @@ from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import floats, positive_int
 from measureformer.numerics.random import generator
-from measureformer.structure.black_box import Atoms, BlackBox, merged, w1
+from measureformer.numerics.types import ArrayLike, Key
+from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, merged, w1
 from measureformer.structure.probes import admitted, random_measure, require_domain, structured_measures
 from measureformer.structure.weights import SubsetSums, binary_weights
 
@@ -58,16 +59,24 @@ class SupportReport(eqx.Module):
         return f"not support preserving: {self.witness.explanation} (after {self.total} trials: {tried})"
 
 
-def is_support_preserving(f: Any, domain: Any, key: Any, *, trials: Any = 20, tol: Any = None) -> SupportReport:
-    """Whether a black box f moves atoms without splitting or reweighting them, as far as a search can tell.
+def is_support_preserving(
+    f: MeasureMap, domain: AbstractDomain, key: Key, *, trials: int = 20, tol: ArrayLike | None = None
+) -> SupportReport:
+    """Search for a measure at which a black box f splits or reweights atoms.
 
-    Looks at random measures, at structured ones (Diracs, pairs, ties, clusters) and at measures that f stretches most,
-    `trials` of the first and last kind each. Weights are chosen so that masses tell all sets of atoms apart: 1, 2, 4, …
-    for few atoms, equal ones and a few light ones for many. Then each mass of the image must be that of a set of atoms,
-    and these sets must be disjoint and exhaust all atoms. Atoms may merge: the support may shrink, but never grow.
+    Tries random measures, structured ones (Diracs, pairs, ties, clusters) and those that f stretches most. All sets of
+    atoms have different masses: weights are 1, 2, 4, … for few atoms, and equal except for a few light ones for many.
+    Each mass of the image must be that of a set of atoms, and these sets must partition the atoms. Atoms may merge: the
+    support may shrink, but never grow.
 
-    The answer is a witness, made as small as possible, or that none was found: evidence, never a proof. `tol` is the
-    error of a mass up to which it is accepted, by default a few roundings.
+    The answer is a witness with as few atoms as possible, or that none was found: evidence, not a proof.
+
+    Arguments:
+        f: the black box.
+        domain: where the measures live, such as `mf.Box(low, high)`.
+        key: JAX random key of the search.
+        trials: number of random measures, and of those that f stretches most.
+        tol: accepted error of a mass; by default a few roundings.
 
     Statement   f(Σ a_i δ_{x_i}) = Σ a_i δ_{y_i} for all weights a and points x, and x_i = x_j implies y_i = y_j
     Ref         furuya2025, Definition 1.
@@ -82,7 +91,8 @@ def is_support_preserving(f: Any, domain: Any, key: Any, *, trials: Any = 20, to
     >>> found.holds, found.witness.kind, found.witness.mu.n
     (False, 'split', 1)
     """
-    return searched(BlackBox.of(f), require_domain(domain), generator(key), positive_int(trials, "trials"), _tol(tol))
+    box, domain, rng = BlackBox.of(f), require_domain(domain), generator(key)
+    return searched(box, domain, rng, positive_int(trials, "trials"), 0.0 if tol is None else float(floats(tol, "tol")))
 
 
 def searched(
@@ -244,7 +254,3 @@ def _size(mu: Atoms) -> float:
 
 def _shown(weights: np.ndarray) -> str:
     return np.array2string(weights, precision=4, threshold=8)
-
-
-def _tol(tol: Any) -> float:
-    return 0.0 if tol is None else float(floats(tol, "tol"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import numpy as np
 
@@ -11,7 +9,8 @@ from measureformer.errors import SupportError
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.random import generator
-from measureformer.structure.black_box import Atoms, BlackBox, w1
+from measureformer.numerics.types import Key
+from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, w1
 from measureformer.structure.continuity import (
     Continuity,
     JumpWitness,
@@ -84,13 +83,18 @@ class TransformerReport(eqx.Module):
         )
 
 
-def is_transformer(f: Any, domain: Any, key: Any, *, trials: Any = 16) -> TransformerReport:
-    """Whether a black box f between measures on a compact domain is given by a continuous in-context map.
+def is_transformer(f: MeasureMap, domain: AbstractDomain, key: Key, *, trials: int = 16) -> TransformerReport:
+    """Decide whether a continuous in-context map represents a black box f between measures.
 
-    First the hypothesis, that f is continuous in W_1; then whether it preserves support; then whether the regular
-    derivative is continuous; last, the map G is recovered and f(mu) = G(mu, ·)♯mu compared on measures that no search
-    has seen. The first failure decides, with a witness. "representable" says that nothing was found in so many
-    trials: evidence, not a proof. `trials` is the number of paths of each search; f is called some 1000 times.
+    Searches, in this order, for jumps of f in W_1, for atoms that f splits or reweights, and for jumps of its regular
+    derivative; the first one found decides and is the witness. If there is none, it recovers G and compares
+    f(mu) with G(mu, ·)♯mu on held-out measures. "representable" is evidence from that many trials, not a proof.
+
+    Arguments:
+        f: the black box; it is called about 1000 times.
+        domain: the compact set on which the measures live, such as `mf.Box(low, high)`.
+        key: JAX random key of the searches.
+        trials: number of paths of each search.
 
     Statement   for f continuous in W_1: f(mu) = G(mu, ·)♯mu with continuous G iff f is support preserving and its
                 regular derivative D̄f is uniformly continuous

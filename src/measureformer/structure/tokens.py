@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Array
@@ -13,14 +13,18 @@ from measureformer.maps import AbstractInContextMap
 from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.measures.discrete import checked_points
+from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import floats, on_device, positive_int
 from measureformer.numerics.random import generator
-from measureformer.structure.black_box import atoms_of
+from measureformer.numerics.types import ArrayLike, Key
+from measureformer.structure.black_box import MeasureMap, atoms_of
 from measureformer.structure.probes import require_domain
 from measureformer.structure.recover import recover
 
 LONGEST = 4096
 Law = Literal["order", "repetition", "separated"]
+Tokenwise: TypeAlias = Callable[[Array], ArrayLike]
+"""A map of token arrays: (n, d) to (n, e), for every n."""
 
 
 class Repetition(NamedTuple):
@@ -32,8 +36,12 @@ class Repetition(NamedTuple):
     support times this."""
 
 
-def repetition(weights: Any, *, longest: int = LONGEST) -> Repetition:
-    """Whole numbers proportional to the weights: exactly if there are any of sum at most `longest`, else nearly.
+def repetition(weights: ArrayLike, *, longest: int = LONGEST) -> Repetition:
+    """Whole numbers proportional to the weights: exactly where their sum allows it, otherwise approximately.
+
+    Arguments:
+        weights: positive numbers (n,).
+        longest: largest sum of the whole numbers.
 
     Statement   weights a are limits of counts_i/N, and |counts_i/N − a_i| < 1/N for rounding by largest remainders; an
                 atom keeps at least one token
@@ -82,7 +90,7 @@ def _rounded(a: np.ndarray, length: int) -> Repetition:
 class TokenMap:
     """A token map as a map between measures; see `from_token_map`."""
 
-    def __init__(self, T: Callable[[Any], Any], longest: int) -> None:
+    def __init__(self, T: Tokenwise, longest: int) -> None:
         self.T, self.longest = T, longest
 
     @property
@@ -109,13 +117,16 @@ class TokenMap:
         return Discrete.weighted(out, weights).compact() * float(mu.mass)
 
 
-def from_token_map(T: Any, *, longest: int = LONGEST) -> TokenMap:
-    """A map of token arrays, (n, d) ↦ (n, e) for every n, as a map between measures.
+def from_token_map(T: Tokenwise, *, longest: int = LONGEST) -> TokenMap:
+    """A map of token arrays as a map between measures.
 
-    The uniform measure of n tokens goes to that of their images. For other weights atoms are repeated, up to `longest`
-    tokens in all: exactly for weights with a common denominator, otherwise `f.error(mu)` bounds W_1 between mu and
-    the prompt, and by continuity the images follow. `check_token_map` tells whether T is a function of measures at
-    all.
+    It takes the uniform measure of n tokens to that of their images. For other weights it repeats atoms: exactly for
+    weights with a common denominator; otherwise `f.error(mu)` bounds W_1 between mu and the prompt. `check_token_map`
+    tests whether T is a function of measures at all.
+
+    Arguments:
+        T: a function of token arrays, (n, d) to (n, e), for every n.
+        longest: most tokens that may stand for a measure.
 
     Ref         furuya2025, Lemma 2.
 
@@ -129,11 +140,14 @@ def from_token_map(T: Any, *, longest: int = LONGEST) -> TokenMap:
     return TokenMap(T, positive_int(longest, "longest"))
 
 
-def to_token_map(f: Any) -> Callable[[Any], Array]:
+def to_token_map(f: MeasureMap) -> Callable[[ArrayLike], Array]:
     """A map between measures as a map of token arrays: row i of the result is the image of row i.
 
-    f alone does not say which atom went where: with equal weights one image fits every order. `recover` finds out. An
-    in-context map is its own answer.
+    With equal weights f(mu) does not tell which atom went where; `recover` finds out. For an in-context map this is its
+    method `tokens`.
+
+    Arguments:
+        f: the black box, or an in-context map.
 
     >>> import numpy as np, measureformer as mf
     >>> f = lambda mu: mu.rows(np.argsort(mu.points[:, 0])).push(lambda x: -x)              # gives no order away
@@ -144,10 +158,10 @@ def to_token_map(f: Any) -> Callable[[Any], Array]:
         return f.tokens
     G = recover(f)
 
-    def tokens(X: Any) -> Array:
+    def tokens(X: ArrayLike) -> Array:
         concrete(X, "a token map of a black box")
-        X = np.asarray(checked_points(X))
-        return G(Discrete.uniform(X), X)
+        rows = np.asarray(checked_points(X))
+        return G(Discrete.uniform(rows), rows)
 
     return tokens
 
@@ -169,11 +183,17 @@ class TokenReport(NamedTuple):
     trials: int
 
 
-def check_token_map(T: Any, domain: Any, key: Any, *, trials: int = 20) -> TokenReport:
-    """Whether a token map is well defined on measures, as far as a search can tell.
+def check_token_map(T: Tokenwise, domain: AbstractDomain, key: Key, *, trials: int = 20) -> TokenReport:
+    """Search for a violation of the laws that make a token map a function of measures.
 
     Three laws: the order of the tokens does not matter, repeating every token twice does not matter, and equal tokens
     have equal images.
+
+    Arguments:
+        T: the token map, (n, d) to (n, e), for every n.
+        domain: where the tokens live.
+        key: JAX random key of the search.
+        trials: number of prompts.
 
     >>> import jax, measureformer as mf
     >>> box, key = mf.Box([-1.0], [1.0]), jax.random.key(0)
@@ -202,7 +222,7 @@ def check_token_map(T: Any, domain: Any, key: Any, *, trials: int = 20) -> Token
     return TokenReport(True, None, trials)
 
 
-def token_values(T: Callable[[Any], Any], tokens: np.ndarray) -> np.ndarray:
+def token_values(T: Tokenwise, tokens: np.ndarray) -> np.ndarray:
     values = np.asarray(checked_points(T(on_device(tokens))), np.float64)
     if len(values) != len(tokens):
         raise ShapeError(

@@ -12,15 +12,21 @@ from measureformer.measures.atomic import concrete
 from measureformer.measures.gap import LARGEST, subset_sum_gap
 from measureformer.numerics.arrays import floats, on_device
 from measureformer.numerics.random import generator
+from measureformer.numerics.types import ArrayLike, Key
 
 ATTEMPTS = 20
 
 
-def generic(mu: Any, eps: Any, key: Any) -> Discrete:
-    """A measure next to mu whose sets of atoms all have different masses: weights moved off all subset-sum ties.
+def generic(mu: Discrete, eps: ArrayLike, key: Key) -> Discrete:
+    """A measure near mu whose sets of atoms all have different masses.
 
     Coincident atoms are joined first. The mass stays, and half the sum of all changes of weights is at most
     eps · mass / 2, so that W_1(mu, nu) ≤ eps · diameter of the support / 2 for mass 1.
+
+    Arguments:
+        mu: the measure.
+        eps: largest relative change of a weight, in (0, 1).
+        key: JAX random key of the changes.
 
     Statement   measures with generic weights are dense: ties fill finitely many hyperplanes of weights
     Hypotheses  checked: 0 < eps < 1, and up to 20 atoms that the gap exceeds rounding. For more, ties have

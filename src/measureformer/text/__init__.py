@@ -1,4 +1,4 @@
-"""Text: a small causal language model, trained on a file, that says how surprised it is and goes on writing."""
+"""Text: small causal language models trained on a file, their perplexity, and sampling from them."""
 
 from typing import TYPE_CHECKING
 

@@ -1,18 +1,21 @@
-"""Where text comes from: a file, or the documentation that every Python carries."""
+"""Sources of text: a file, or the documentation inside CPython."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from measureformer.errors import TextError
+from measureformer.numerics.types import PathLike
 
 PIECE = 2000
-"""Characters that are held out together."""
+"""Characters of a held-out piece."""
 
 
-def read_text(path: Any) -> str:
-    """The text of a UTF-8 file; refused if it is empty or not UTF-8.
+def read_text(path: PathLike) -> str:
+    """Read a text file; one that is empty or not UTF-8 is refused.
+
+    Arguments:
+        path: the file.
 
     >>> import pathlib, tempfile, measureformer as mf
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -54,7 +57,7 @@ def documentation() -> str:
 
 
 def split(text: str, share: float) -> tuple[str, str]:
-    """The text to train on, and pieces from all over it that are held out, about `share` of the whole."""
+    """The text to train on, and evenly spaced held-out pieces, about `share` of the whole."""
     every = max(round(1 / share), 2)
     size = min(PIECE, max(len(text) // every, 1))
     pieces = [text[i : i + size] for i in range(0, len(text), size)]

@@ -1,4 +1,4 @@
-"""`generate`: a language model goes on writing."""
+"""`generate`: sample text from a language model."""
 
 from __future__ import annotations
 
@@ -15,32 +15,39 @@ from measureformer.errors import OptionError, TextError
 from measureformer.incontext.language import LanguageModel
 from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.types import Key
 from measureformer.text.saved import TextModel
 
 
 def generate(
     text_model: TextModel,
     prompt: str,
-    key: Any,
+    key: Key,
     *,
     length: int = 200,
     temperature: float = 1.0,
     top_k: int | None = None,
 ) -> str:
-    """What the model writes after the prompt, `length` tokens drawn one after the other.
+    """Sample a continuation of a prompt, token by token; each depends on the last `context` tokens.
 
-    Logits are divided by `temperature`; at 0 the most probable token is taken. With `top_k`, only so many of the most
-    probable tokens are drawn. Each token is drawn after the last `context` ones.
+    Arguments:
+        text_model: the model and its tokenizer.
+        prompt: the text to continue, at least one token.
+        key: randomness of the tokens.
+        length: number of tokens to sample.
+        temperature: divisor of the logits, ≥ 0; at 0 the most probable token is taken.
+        top_k: sample only among this many of the most probable tokens; among all if omitted.
 
     >>> import jax, measureformer as mf
-    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=2)
+    >>> small = mf.Architecture(width=8, layers=1, heads=2)
     >>> net = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=3, context=4)
     >>> model = mf.text.TextModel(net, mf.text.Tokenizer.characters("abc"))
     >>> len(mf.text.generate(model, "ab", jax.random.key(1), length=10))
     10
     """
     net, tokenizer = text_model
-    if not (isinstance(temperature, (int, float)) and 0 <= temperature < math.inf):
+    numeric = isinstance(temperature, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    if not (numeric and 0 <= temperature < math.inf):
         raise OptionError(got=f"temperature = {temperature!r}", need="a number ≥ 0", do="1 draws as the model says.")
     kept = net.vocabulary if top_k is None else min(positive_int(top_k, "top_k"), net.vocabulary)
     given, more = tokenizer.encode(prompt), positive_int(length, "length")
@@ -60,13 +67,13 @@ def generate(
 
 @eqx.filter_jit
 def _written(net: LanguageModel, room: Any, first: Any, last: Any, key: Any, temperature: Any, kept: Any) -> Array:
-    """The tokens up to `last`. A window of the last `context` ones is read again for each token."""
+    """The tokens up to `last`; for each, the model reads the last `context` tokens again."""
 
     def one(carry: tuple[Any, Any]) -> tuple[Any, Any]:
         place, tokens = carry
         start = jnp.maximum(place - net.context, 0)
         window = jax.lax.dynamic_slice(tokens, (start,), (net.context,))
-        # what comes after the place is not written yet, and the mask hides it
+        # tokens after the place are not written yet; the mask hides them
         logits = net.logits(window[None])[0, place - 1 - start]
         threshold = jnp.sort(logits)[logits.shape[0] - kept]
         cut = jnp.where(logits >= threshold, logits, -jnp.inf)

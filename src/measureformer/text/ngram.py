@@ -1,32 +1,33 @@
-"""`ngram`: the classical model of text, counts of n tokens in a row with interpolated Kneser–Ney smoothing."""
+"""`ngram`: counts of n consecutive tokens with interpolated Kneser–Ney smoothing."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from measureformer.errors import TextError, TooManyAtomsError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.types import ArrayLike
 
 DISCOUNT = 0.75
-"""What is taken off every count; the usual value."""
+"""Subtracted from every count; the usual value."""
 
 
 class _Level(NamedTuple):
-    """Counts of strings of one length: strings are numbers in base v, the last token being the last digit."""
+    """Counts of strings of one length; strings are numbers in base v whose last digit is the last token."""
 
     strings: np.ndarray
     counts: np.ndarray
     contexts: np.ndarray
     totals: np.ndarray
     kinds: np.ndarray
-    """How many different tokens follow each context."""
+    """Number of different tokens that follow each context."""
 
 
 class NGram(NamedTuple):
-    """A trained n-gram model; `probabilities(tokens)` are those of each token given the n − 1 before it."""
+    """A trained n-gram model, made by `ngram`."""
 
     levels: tuple[_Level, ...]
     """From single tokens to strings of length n."""
@@ -34,10 +35,15 @@ class NGram(NamedTuple):
 
     @property
     def order(self) -> int:
+        """The length n of the longest strings."""
         return len(self.levels)
 
-    def probabilities(self, tokens: Any) -> Float[np.ndarray, " m"]:
-        """p(token | the n − 1 tokens before it), for all tokens but the first n − 1."""
+    def probabilities(self, tokens: ArrayLike) -> Float[np.ndarray, " m"]:
+        """p(token | the n − 1 tokens before it), for all tokens but the first n − 1.
+
+        Arguments:
+            tokens: token numbers (t,).
+        """
         codes = _codes(np.asarray(tokens), self.order, self.vocabulary)
         found = np.full(len(codes), 1 / self.vocabulary)
         for length, level in enumerate(self.levels, 1):
@@ -50,13 +56,22 @@ class NGram(NamedTuple):
             found = np.where(seen, share / np.where(seen, total, 1), found)
         return found
 
-    def perplexity(self, tokens: Any) -> float:
-        """exp of the mean −log p over all tokens but the first n − 1."""
+    def perplexity(self, tokens: ArrayLike) -> float:
+        """exp of the mean −log p over all tokens but the first n − 1.
+
+        Arguments:
+            tokens: token numbers (t,).
+        """
         return float(np.exp(-np.mean(np.log(self.probabilities(tokens)))))
 
 
-def ngram(tokens: Any, vocabulary: int, *, order: int = 3) -> NGram:
-    """Counts strings of up to `order` tokens; shorter ones by the number of different tokens before them.
+def ngram(tokens: ArrayLike, vocabulary: int, *, order: int = 3) -> NGram:
+    """Train an n-gram model: counts of strings; shorter ones count the different tokens before them.
+
+    Arguments:
+        tokens: token numbers (t,), from 0 to vocabulary − 1.
+        vocabulary: number of different tokens.
+        order: length n of the longest strings.
 
     Statement   p_n(w|h) = (max(c(hw) − D, 0) + D·|{v: c(hv) > 0}|·p_{n−1}(w|h'))/c(h), and p_{n−1}(w|h') where c(h) = 0
     Ref         chen1999, Section 2.7.
@@ -78,7 +93,7 @@ def ngram(tokens: Any, vocabulary: int, *, order: int = 3) -> NGram:
     strings, counts = np.unique(_codes(tokens, order, vocabulary), return_counts=True)
     levels = [_level(strings, counts, vocabulary)]
     for length in range(order - 1, 0, -1):
-        # of the shorter strings it counts how many different tokens come before them
+        # a shorter string counts the different tokens before it
         strings, counts = np.unique(levels[0].strings % vocabulary**length, return_counts=True)
         levels.insert(0, _level(strings, counts, vocabulary))
     return NGram(tuple(levels), vocabulary)
@@ -99,6 +114,6 @@ def _codes(tokens: np.ndarray, order: int, vocabulary: int) -> np.ndarray:
 
 
 def _looked_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """values where keys has what is wanted, 0 elsewhere; keys are sorted."""
+    """The values of the wanted keys, 0 for missing ones; keys are sorted."""
     places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(keys[places] == wanted, values[places], 0)

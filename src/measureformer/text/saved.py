@@ -10,13 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from measureformer.errors import MeasureformerError, OptionError
-from measureformer.incontext.blocks import EPS, Architecture, Blocks
+from measureformer.incontext.blocks import EPS, Blocks
 from measureformer.incontext.language import LanguageModel
 from measureformer.numerics.arrays import on_device
+from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
 from measureformer.storage.folder import DO, damaged, read_json, read_tensors
 from measureformer.storage.safetensors import to_safetensors
 from measureformer.text.tokens import Tokenizer
+from measureformer.training.architecture import Architecture
 
 _BLOCK = {
     "qkv": "attn.c_attn.weight",
@@ -34,9 +36,13 @@ _NORMS = {"norm_1": "ln_1", "norm_2": "ln_2"}
 class TextModel(NamedTuple):
     """A language model and its tokenizer.
 
+    Arguments:
+        model: the model.
+        tokenizer: a tokenizer of as many tokens.
+
     >>> import jax, measureformer as mf
     >>> letters = mf.text.Tokenizer.characters("abc")
-    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=2)
+    >>> small = mf.Architecture(width=8, layers=1, heads=2)
     >>> net = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=3, context=4)
     >>> mf.text.TextModel(net, letters).tokenizer.size
     3
@@ -46,11 +52,15 @@ class TextModel(NamedTuple):
     tokenizer: Tokenizer
 
 
-def save_text(text_model: TextModel, folder: Any) -> None:
-    """Writes three files that any reader of GPT-2 opens: matrices act from the right, the read-out is tied.
+def save_text(text_model: TextModel, folder: PathLike) -> None:
+    """Save a model in the layout of GPT-2: config.json, model.safetensors, tokenizer.json.
+
+    Arguments:
+        text_model: the model and its tokenizer; GPT-2 has LayerNorm and branch 1, and others are refused.
+        folder: where the files go.
 
     >>> import jax, tempfile, measureformer as mf
-    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=2)
+    >>> small = mf.Architecture(width=8, layers=1, heads=2)
     >>> net = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=3, context=4)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     mf.text.save_text(mf.text.TextModel(net, mf.text.Tokenizer.characters("abc")), folder)
@@ -60,14 +70,14 @@ def save_text(text_model: TextModel, folder: Any) -> None:
     model, folder = text_model.model, Path(folder)
     check_architecture(model.architecture)
     tensors = {name: np.asarray(value, order="C") for name, value in _tensors(model).items()}
-    # the format that readers ask for before they look at the tensors
+    # some readers require this entry before they read the tensors
     write_atomically(folder / "model.safetensors", to_safetensors(tensors, {"format": "pt"}), do=DO)
     write_atomically(folder / "tokenizer.json", text_model.tokenizer.description.encode(), do=DO)
     write_atomically(folder / "config.json", json.dumps(_config(model), indent=1).encode(), do=DO)
 
 
 def check_architecture(architecture: Architecture) -> None:
-    """Refuse what no GPT-2 is."""
+    """Refuse an architecture that GPT-2 does not have."""
     if architecture.norm != "layer" or architecture.branch != 1:
         raise OptionError(
             got=f"norm = {architecture.norm!r}, branch = {architecture.branch}",
@@ -76,8 +86,11 @@ def check_architecture(architecture: Architecture) -> None:
         )
 
 
-def load_text(folder: Any) -> TextModel:
-    """The model that `train(…, save=folder)` or `save` left there; refused if a file is missing, damaged or unlike.
+def load_text(folder: PathLike) -> TextModel:
+    """Load a model that `train_text(…, save=folder)` or `save_text` saved.
+
+    Arguments:
+        folder: the folder of the three files.
 
     >>> import measureformer as mf
     >>> mf.text.load_text("nowhere")
@@ -87,7 +100,7 @@ def load_text(folder: Any) -> TextModel:
     file = Path(folder) / "config.json"
     config = read_json(file)
     try:
-        architecture = Architecture(config["n_embd"], config["n_layer"], config["n_head"])
+        architecture = Architecture(config["n_embd"], config["n_layer"], config["n_head"], config.get("n_inner"))
         vocabulary, context = int(config["vocab_size"]), int(config["n_positions"])
     except (KeyError, TypeError, ValueError, MeasureformerError) as error:
         raise damaged(file, f"is not the configuration of a GPT-2 ({error})") from error
@@ -111,7 +124,7 @@ def _config(model: LanguageModel) -> dict[str, Any]:
         "n_embd": a.width,
         "n_layer": a.layers,
         "n_head": a.heads,
-        "n_inner": 4 * a.width,
+        "n_inner": a.units,
         "n_positions": model.context,
         "vocab_size": model.vocabulary,
         "activation_function": "gelu_new",
@@ -147,7 +160,7 @@ def _model(tensors: dict[str, np.ndarray], a: Architecture, vocabulary: int, con
         if name not in tensors or tensors[name].shape != leaf.shape:
             found = f"of shape {tensors[name].shape}" if name in tensors else "missing"
             raise damaged(file, f"has {name} {found}, where config.json says {leaf.shape}")
-    # half precision is for the disk
+    # a file may hold half precision
     get = lambda name: np.asarray(tensors[f"transformer.{name}"], np.float32)  # noqa: E731
     each = lambda name: np.stack([get(f"h.{layer}.{name}") for layer in range(a.layers)])  # noqa: E731
     fields = {field: each(name) for field, name in _BLOCK.items()}

@@ -1,13 +1,14 @@
 """`Tokenizer`: text to token numbers and back, saved as `tokenizer.json` in the format of the library `tokenizers`.
 
-A tokenizer of single characters is done here and needs nothing; every other one is left to that library.
+Single characters are handled here; every other tokenizer needs that library.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, SupportsInt
 
 import equinox as eqx
 import numpy as np
@@ -17,7 +18,11 @@ from measureformer.numerics.arrays import positive_int
 
 
 class Tokenizer(eqx.Module):
-    """Text to token numbers and back.
+    """Text to token numbers and back. Made by `characters`, `byte_pairs` or `from_json`.
+
+    Arguments:
+        description: contents of the file `tokenizer.json`.
+        alphabet: the characters in the order of their numbers, if tokens are single characters.
 
     >>> import measureformer as mf
     >>> letters = mf.text.Tokenizer.characters("abracadabra")
@@ -29,13 +34,15 @@ class Tokenizer(eqx.Module):
     """
 
     description: str = eqx.field(static=True)
-    """The file `tokenizer.json`."""
     alphabet: str = eqx.field(static=True, default="")
-    """The characters in the order of their numbers, if tokens are single characters."""
 
     @staticmethod
     def characters(text: str) -> Tokenizer:
-        """One token for each character that occurs in the text."""
+        """One token for each character that occurs in a text.
+
+        Arguments:
+            text: the text, not empty.
+        """
         if not text:
             raise TextError(got="an empty text", need="at least one character", do="Pass the text to train on.")
         alphabet = "".join(sorted(set(text)))
@@ -43,7 +50,12 @@ class Tokenizer(eqx.Module):
 
     @staticmethod
     def byte_pairs(text: str, *, size: int = 512) -> Tokenizer:
-        """Learn at most `size` tokens, 256 of which are the bytes: every character has tokens."""
+        """Learn byte pairs; 256 of the tokens are single bytes, so every text can be encoded.
+
+        Arguments:
+            text: the text to learn from.
+            size: most tokens.
+        """
         library = _library()
         trainer = library.trainers.BpeTrainer(
             vocab_size=positive_int(size, "size"),
@@ -58,7 +70,11 @@ class Tokenizer(eqx.Module):
 
     @staticmethod
     def from_json(description: str) -> Tokenizer:
-        """The tokenizer of a `tokenizer.json`, ours or another; ValueError if it is none."""
+        """The tokenizer of a `tokenizer.json`; ValueError if the library cannot read it.
+
+        Arguments:
+            description: contents of the file.
+        """
         try:
             body = json.loads(description)
             vocabulary = body["model"]["vocab"]
@@ -78,7 +94,11 @@ class Tokenizer(eqx.Module):
         return len(self.alphabet) or _made(self.description).get_vocab_size()
 
     def encode(self, text: str) -> np.ndarray:
-        """Token numbers; a character that an alphabet does not have is refused."""
+        """Token numbers of a text; a character outside the alphabet is refused.
+
+        Arguments:
+            text: the text.
+        """
         if not self.alphabet:
             return np.asarray(_made(self.description).encode(text).ids, np.int32)
         codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
@@ -93,21 +113,29 @@ class Tokenizer(eqx.Module):
             )
         return places.astype(np.int32)
 
-    def decode(self, tokens: Any) -> str:
-        """The text of token numbers."""
+    def decode(self, tokens: Iterable[SupportsInt]) -> str:
+        """The text of token numbers.
+
+        Arguments:
+            tokens: token numbers (t,).
+        """
         if self.alphabet:
             return "".join(self.alphabet[int(token)] for token in tokens)
         return _made(self.description).decode([int(token) for token in tokens], skip_special_tokens=False)
 
-    def words(self, tokens: Any) -> list[str]:
-        """Each token as it is written in the vocabulary."""
+    def words(self, tokens: Iterable[SupportsInt]) -> list[str]:
+        """Each token as it is written in the vocabulary.
+
+        Arguments:
+            tokens: token numbers (t,).
+        """
         if self.alphabet:
             return list(self.decode(tokens))
         return [_made(self.description).id_to_token(int(token)) or f"<{int(token)}>" for token in tokens]
 
 
 def _file(alphabet: str) -> dict[str, Any]:
-    """A `tokenizer.json` of single characters: byte pairs without any merges."""
+    """A `tokenizer.json` of single characters: byte pairs without merges."""
     nothing = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor"))
     unused = dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"))
     flags = dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False)
@@ -119,7 +147,7 @@ def _file(alphabet: str) -> dict[str, Any]:
 @lru_cache(maxsize=8)
 def _made(description: str) -> Any:
     made = _library().Tokenizer.from_str(description)
-    # texts are read whole or refused: nothing is cut or filled up in silence
+    # texts are never truncated or padded silently
     made.no_truncation()
     made.no_padding()
     return made

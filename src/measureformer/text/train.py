@@ -1,41 +1,42 @@
-"""`train`: a language model learns to predict the next token of a text, by the loop that all training here shares."""
+"""`train_text`: a language model learns to predict the next token of a text, by the shared training loop."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from measureformer.errors import DtypeError, OptionError, TextError
-from measureformer.incontext.blocks import Architecture
 from measureformer.incontext.language import CorpusLoss, LanguageModel
 from measureformer.incontext.train import not_finite
 from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.random import two_keys
+from measureformer.numerics.types import ArrayLike, Key, PathLike
 from measureformer.storage.folder import Folder
 from measureformer.text import saved
 from measureformer.text.corpus import split
 from measureformer.text.ngram import ngram
 from measureformer.text.tokens import Tokenizer
+from measureformer.training.architecture import Architecture
 from measureformer.training.loop import Observer, trained
 from measureformer.training.optimization import Optimization
 
 TOGETHER = 16
-"""Windows whose perplexity is computed at once."""
+"""Windows per call of the perplexity."""
 
 
 @dataclass(frozen=True)
 class TextTrained:
-    """A trained model of text, and how surprised it is by text that was held out, next to a trigram model."""
+    """A trained model of text, and its perplexity on held-out text next to that of a trigram model."""
 
     text_model: saved.TextModel
     losses: np.ndarray
     records: dict[str, np.ndarray]
-    """"step" and "perplexity" (held out) for each look, if training was watched."""
+    """With `watch`, one entry per look: "step" and "perplexity" (held out)."""
     perplexity: float
     """exp of the mean −log p of a held-out token."""
     trigram: float
@@ -43,28 +44,36 @@ class TextTrained:
 
 
 def train_text(
-    text: Any,
-    key: Any,
+    text: str,
+    key: Key,
     *,
     architecture: Architecture | None = None,
     context: int = 128,
     tokenizer: Literal["characters", "byte pairs"] = "characters",
     optimization: Optimization | None = None,
     watch: int | None = None,
-    save: Any = None,
+    save: PathLike | None = None,
 ) -> TextTrained:
-    """A language model trained on random windows of nine tenths of a text, and its perplexity on the last tenth.
+    """Train a language model on random windows of nine tenths of a text, and measure its perplexity on the rest.
 
-    With `save`, a folder, the state is kept there, and the same call goes on from it, with the same bits on as many
-    devices; in the end the folder is one that readers of GPT-2 open. `watch` measures the perplexity every so many
-    steps.
+    An interrupted training resumes with the same bits on as many devices.
+
+    Arguments:
+        text: the text, such as `read_text(path)`.
+        key: randomness of the weights and the windows.
+        architecture: shape of the model; width 128, 4 layers and 4 heads if omitted.
+        context: most tokens that the model reads.
+        tokenizer: "characters" or "byte pairs".
+        optimization: how to train; 2000 steps of 16 windows if omitted.
+        watch: record the held-out perplexity every this many steps.
+        save: folder for the state; the same call resumes from it, and `load_text` reads the trained model.
 
     Statement   min_θ E −(1/c) Σ_i log p_θ(t_{i+1} | t_1, …, t_i)
     Cost        about 6 · parameters · context · batch operations for each step.
     Ref         radford2019.
 
     >>> import jax, measureformer as mf
-    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=1)
+    >>> small = mf.Architecture(width=8, layers=1, heads=1)
     >>> found = mf.text.train_text(
     ...     "to be or not to be, that is the question. " * 20, jax.random.key(0), architecture=small, context=8,
     ...     optimization=mf.Optimization(steps=3, batch=4),
@@ -88,7 +97,7 @@ def train_text(
     if watch is not None:
         look = lambda weights: {"perplexity": perplexity(weights, unseen)}  # noqa: E731
         observer = Observer(look, positive_int(watch, "watch"))
-    # after everything that can be refused: a folder of a training that cannot be would be in the way of one that can
+    # create the folder last, so that a rejected call leaves nothing behind
     folder = None if save is None else Folder.at(save, about, [key, seen, *jax.tree.leaves(start)])
     objective = CorpusLoss(jnp.asarray(seen), optimization.batch)
     run = trained(start, objective, optimization, of_data, folder=folder, observer=observer, last=False)
@@ -101,9 +110,9 @@ def train_text(
     return TextTrained(found, run.losses, run.records, perplexity(found.model, unseen), trigram)
 
 
-def _tokens(text: Any, tokenizer: str, context: int) -> tuple[Tokenizer, np.ndarray, np.ndarray]:
+def _tokens(text: str, tokenizer: str, context: int) -> tuple[Tokenizer, np.ndarray, np.ndarray]:
     """The tokenizer, and the tokens to train on and those held out."""
-    if not isinstance(text, str):
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"a text of type {type(text).__name__}",
             need="a string",
@@ -114,7 +123,7 @@ def _tokens(text: Any, tokenizer: str, context: int) -> tuple[Tokenizer, np.ndar
             got=f"tokenizer = {tokenizer!r}", need='"characters" or "byte pairs"', do='Leave it out for "characters".'
         )
     kept, held_out = split(text, 0.1)
-    # the alphabet is no secret; which strings are frequent is learned from the text to train on alone
+    # the alphabet is that of the whole text; byte pairs are learned from the training part only
     tools = Tokenizer.characters(text) if tokenizer == "characters" else Tokenizer.byte_pairs(kept)
     seen, unseen = tools.encode(kept), tools.encode(held_out)
     if len(unseen) <= positive_int(context, "context"):
@@ -126,11 +135,15 @@ def _tokens(text: Any, tokenizer: str, context: int) -> tuple[Tokenizer, np.ndar
     return tools, seen, unseen
 
 
-def perplexity(model: LanguageModel, tokens: Any) -> float:
-    """exp of the mean −log p of tokens, each with at least half of the context before it (at the beginning, less).
+def perplexity(model: LanguageModel, tokens: ArrayLike) -> float:
+    """exp of the mean −log p of tokens, each given at least half a context (less at the beginning).
+
+    Arguments:
+        model: the language model.
+        tokens: token numbers (t,), more than the context.
 
     >>> import jax, numpy as np, measureformer as mf
-    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=1)
+    >>> small = mf.Architecture(width=8, layers=1, heads=1)
     >>> net = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=5, context=4)
     >>> round(mf.text.perplexity(net, np.arange(40) % 5))           # before training: about that of the uniform law
     5
@@ -146,7 +159,7 @@ def perplexity(model: LanguageModel, tokens: Any) -> float:
     total, count = 0.0, 0
     for group in range(0, len(starts), TOGETHER):
         chosen = starts[group : group + TOGETHER]
-        # every group has the same size, so that there is one program
+        # groups of one size need one compiled program
         rows = tokens[np.resize(chosen, TOGETHER)[:, None] + np.arange(length)]
         surprise = np.asarray(model.surprise(rows), float)[: len(chosen)]
         fresh = surprise[:, model.context - half :]

@@ -1,4 +1,5 @@
-"""Training of anything by gradients: one loop, one way to save it and to go on, over the devices that there are."""
+"""Shared training loop: optimiser steps, checkpointing, data parallelism over local devices."""
 
+from measureformer.training.architecture import Architecture as Architecture
 from measureformer.training.devices import use_cores as use_cores
 from measureformer.training.optimization import Optimization as Optimization

@@ -1,7 +1,7 @@
-"""A batch shared out over the devices of a process: each takes a part of it, and all move by the mean of the slopes.
+"""Data parallelism over the devices of a process: each takes a part of the batch, and gradients are averaged.
 
-A core is one device of many or, by default, all cores are one device together. Products of small matrices gain nothing
-from a second core: they are split, and threads wait for each other. Parts of a batch do, since they meet once a step.
+By default all cores together are one device. Products of small matrices gain nothing from a second core, because
+threads wait for each other within each product. Parts of a batch do gain, since they meet once per step.
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ def part_of(array: Any, index: Any, count: int) -> Array:
 
 
 def use_cores() -> int:
-    """Make each core of this machine a device, up to eight, for training that shares its batch out; how many there are.
+    """Make each core of this machine a device, up to eight, for data-parallel training; returns their number.
 
-    To be called before anything is computed: devices are counted once, at the first computation. What the user has
-    said, by `jax_num_cpu_devices` or XLA_FLAGS, stays. The commands that train call it; everything but training goes on
-    using the first device alone.
+    Call it before anything is computed: JAX counts its devices once. An explicit setting, by `jax_num_cpu_devices` or
+    XLA_FLAGS, stays. The commands that train call it; everything but training still uses the first device only.
 
     >>> import measureformer as mf
     >>> mf.use_cores() >= 1

@@ -1,11 +1,11 @@
 """One loop for all training: an objective `(weights, key, step) -> loss`, an optimiser, chunks of steps, saved or not.
 
 The objective is a PyTree that can be called: its arrays (data, a task) are arguments of the compiled program, the rest
-is part of it. Fresh data come from `key`, which follows from the seed and the number of the step alone, so that a
-training that goes on draws what it would have drawn. All weights lie in one vector meanwhile: an optimiser is then a
-few operations instead of a few for each array, which is quicker to compile and to run.
+is part of it. Fresh data come from `key`, which depends on the seed and the number of the step only, so that a resumed
+training draws what it would have drawn. Meanwhile all weights lie in one vector: an optimiser is then a few operations
+instead of a few for each array, which is faster to compile and to run.
 
-Where the process has several devices, each takes a part of the batch (`training/devices.py`).
+If the process has several devices, each takes a part of the batch (`training/devices.py`).
 """
 
 from __future__ import annotations

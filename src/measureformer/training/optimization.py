@@ -25,11 +25,11 @@ class Optimization:
         steps: updates at most.
         rate: the largest learning rate.
         method: "adam", "sgd", "momentum" (0.9), "normalized" (the gradient over its norm) or "sign" (of its entries).
-        batch: examples that are drawn for each step; where all data are seen in each step it means nothing.
+        batch: examples that are drawn for each step; ignored where each step sees all data.
         clip: the largest norm of the gradient, or None.
-        warmup: the share of the steps over which the rate grows linearly.
-        final: the last rate over the largest: after the warm-up it falls as a cosine; 1 keeps it constant.
-        tol: training ends when the loss is at most this, or its gradient vanishes; with None it takes all its steps.
+        warmup: the share of the steps over which the rate grows linearly, in [0, 1).
+        final: the last rate over the largest; after the warm-up the rate falls as a cosine. 1 keeps it constant.
+        tol: training ends when the loss is at most this, or its gradient vanishes; None takes all steps.
 
     >>> import measureformer as mf
     >>> mf.Optimization(steps=100, rate=3e-3).method
@@ -58,7 +58,8 @@ class Optimization:
             if not (isinstance(value, (int, float)) and 0 < value < math.inf):
                 raise OptionError(got=f"{name} = {value!r}", need="a positive number", do="Leave it out.")
         for name, value in (("warmup", self.warmup), ("final", 0.0 if self.final == 1 else self.final)):
-            if not (isinstance(value, (int, float)) and 0 <= value < 1):
+            # users pass anything
+            if not (isinstance(value, (int, float)) and 0 <= value < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise OptionError(got=f"{name} = {value!r}", need="a share, in [0, 1)", do="Leave it out.")
 
     @property

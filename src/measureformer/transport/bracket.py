@@ -9,7 +9,6 @@ the moments and the shadows on lines, if these say more.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -44,12 +43,17 @@ class Bracket(eqx.Module):
     upper: Float[Array, ""]
 
 
-def wasserstein_bracket(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) -> Bracket:
+def wasserstein_bracket(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) -> Bracket:
     """Certified lower and upper bounds of W_p(mu, nu), for 10⁵ atoms and more.
 
-    Deterministic. On the line both are the distance up to rounding, and up to 10⁶ pairs of atoms the exact solver gives
-    both. Otherwise they are close in low dimension, when the measures are further apart than the atoms of a cell; in
-    high dimension the lower bound may be far off.
+    Deterministic. On the line, and off it for up to 10⁶ pairs of atoms, both equal the distance up to rounding.
+    Otherwise they are close in low dimension if the measures are further apart than the atoms of a cell; in high
+    dimension the lower bound may be far off.
+
+    Arguments:
+        mu: first measure, with atoms.
+        nu: second measure, with atoms and of the same mass.
+        p: exponent, finite and ≥ 1.
 
     Statement   ∫f dmu + ∫g dnu ≤ W_p(mu, nu)^p ≤ ∫|x−y|^p dπ whenever f(x) + g(y) ≤ |x−y|^p and π couples mu and nu
     Hypotheses  checked: equal masses, finite p ≥ 1.

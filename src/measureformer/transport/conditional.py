@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -16,11 +15,16 @@ from measureformer.transport.sparse import Atoms, SparseCoupling, coupling_cost,
 from measureformer.transport.wasserstein import as_result, atoms_of, compared, exponent, optimal_coupling
 
 
-def conditional_wasserstein(mu: SpaceTime, nu: SpaceTime, p: Any = 2) -> Float[Array, ""]:
-    """(∫ W_p(mu(·|t), nu(·|t))^p dmu(t))^{1/p} for two space–time measures with the same mass at every time.
+def conditional_wasserstein(mu: SpaceTime, nu: SpaceTime, p: float = 2) -> Float[Array, ""]:
+    """(∫ W_p(mu(·|t), nu(·|t))^p dmu(t))^{1/p}: mass moves in space but not in time.
 
-    Several atoms may share a time. With one token per time it is the root mean p-th power of |x_i − y_i|. Goes through
-    jit, grad and vmap; derivatives are along measures whose time marginals stay equal.
+    With one token per time it is the root mean p-th power of |x_i − y_i|. Goes through jit, grad and vmap; derivatives
+    are along measures whose time marginals stay equal.
+
+    Arguments:
+        mu: first measure; several atoms may share a time.
+        nu: second measure, with the same mass at every time.
+        p: exponent, finite and ≥ 1.
 
     Statement   W_p^cond ≥ W_p on space–time: couplings that keep the time are couplings
     Ref         castin2024.
@@ -34,7 +38,7 @@ def conditional_wasserstein(mu: SpaceTime, nu: SpaceTime, p: Any = 2) -> Float[A
     if p == math.inf:
         raise OptionError(got="p = inf", need="a finite p", do="Take a large one: the distance increases in p.")
     for sigma in (mu, nu):
-        if not isinstance(sigma, SpaceTime):
+        if not isinstance(sigma, SpaceTime):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise DtypeError(
                 got=f"a {type(sigma).__name__}",
                 need="two SpaceTime measures",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from jaxtyping import Array, Float
 
 from measureformer.measures import AbstractMeasure
@@ -11,8 +9,13 @@ from measureformer.numerics.arrays import host, namespace
 from measureformer.transport.wasserstein import as_result, compared, wasserstein
 
 
-def positive_wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 1) -> Float[Array, ""]:
+def positive_wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 1) -> Float[Array, ""]:
     """W_p(mu/|mu|, nu/|nu|) + ||mu| − |nu||, the extension of W_p to positive measures of finite mass.
+
+    Arguments:
+        mu: first measure: atoms or a Gaussian.
+        nu: second measure, of the same kind and dimension and any mass.
+        p: exponent ≥ 1, as in `wasserstein`.
 
     Statement   a metric on positive measures: a sum of two pseudometrics which together separate points
     Hypotheses  assumed: masses are positive, which the constructors check.

@@ -17,6 +17,7 @@ from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import cast, common_dtype, floats, is_traced, on_device
 from measureformer.numerics.buckets import bucket
 from measureformer.numerics.sinkhorn import Softmin, sinkhorn_potentials, symmetric_potentials
+from measureformer.numerics.types import ArrayLike
 from measureformer.transport.wasserstein import compared
 
 
@@ -38,13 +39,19 @@ class Entropic(eqx.Module):
 
 
 def sinkhorn(
-    mu: AbstractMeasure, nu: AbstractMeasure, *, eps: Any, tol: float = 1e-9, max_iterations: int = 10_000
+    mu: AbstractMeasure, nu: AbstractMeasure, *, eps: ArrayLike, tol: float = 1e-9, max_iterations: int = 10_000
 ) -> Entropic:
     """Entropic transport for the cost |x−y|², by Sinkhorn's iteration in the log domain.
 
-    The kernel is streamed and never stored, so memory is linear. `tol` is the last change of the potentials in units
-    of `eps`. Where eps is small against the gaps between atoms, the plan is nearly a permutation and the iteration
-    slow: look at `converged`. Derivatives are those of the fixed point.
+    The kernel is streamed and never stored, so memory is linear. If eps is small compared with the gaps between atoms,
+    the plan is nearly a permutation and the iteration slow: check `converged`. Derivatives are implicit.
+
+    Arguments:
+        mu: first measure, with atoms.
+        nu: second measure, with atoms and of the same mass.
+        eps: regularisation > 0, in units of |x−y|²; may be traced.
+        tol: the iteration ends when the potentials change by at most tol · eps.
+        max_iterations: the iteration ends after this many steps in any case.
 
     Statement   the divergence is ≥ 0, convex in each measure, 0 only at mu = nu, and → W_2² as eps → 0
     Hypotheses  checked: equal masses, eps > 0.
@@ -59,15 +66,15 @@ def sinkhorn(
     mu, nu = compared(mu, nu)
     if not isinstance(mu, AbstractAtomic) or not isinstance(nu, AbstractAtomic):
         raise NoClosedFormError(got="two Gaussians", need="atoms", do="Take mu.discretize(n) first.")
-    eps = _checked(eps, tol, max_iterations)
+    level = _checked(eps, tol, max_iterations)
     settings = float(tol), int(max_iterations)
-    if is_traced(mu, nu, eps):
-        return _compiled(mu, nu, cast(eps, common_dtype(mu, nu)), *settings)
+    if is_traced(mu, nu, level):
+        return _compiled(mu, nu, cast(level, common_dtype(mu, nu)), *settings)
     n, m = mu.n, nu.n
     # one size for both: the three problems share their shapes
     size = bucket(max(n, m))
-    eps = on_device(np.asarray(eps, common_dtype(mu, nu)))
-    out = jax.tree.map(np.asarray, _compiled(mu.padded(size), nu.padded(size), eps, *settings))
+    level = on_device(np.asarray(level, common_dtype(mu, nu)))
+    out = jax.tree.map(np.asarray, _compiled(mu.padded(size), nu.padded(size), level, *settings))
     cut = out.potentials[0][:n], out.potentials[1][:m]
     return jax.tree.map(on_device, eqx.tree_at(lambda out: out.potentials, out, cut))
 
@@ -91,16 +98,15 @@ def _checked(eps: Any, tol: float, max_iterations: int) -> Any:
 def _compiled(mu: AbstractAtomic, nu: AbstractAtomic, eps: Array, tol: float, max_iterations: int) -> Entropic:
     # float32 cannot see potentials more finely than this
     tol = max(tol, 30 * float(jnp.finfo(eps.dtype).eps))
-    limits = {"tol": tol, "max_iterations": max_iterations}
     # costs do not change if both measures are moved; near the origin inner products lose the fewest digits
     center = jax.lax.stop_gradient(mu.points[0])
     (x, log_a), (y, log_b) = ((m.points - center, m.log_weights - m.log_mass) for m in (mu, nu))
     a, b = jnp.exp(log_a), jnp.exp(log_b)
     rows, cols = _soft_minima(x, log_a, y, log_b, eps)
     start = jax.lax.stop_gradient(_cooled(*jax.lax.stop_gradient((x, log_a, y, log_b, eps))))
-    both = sinkhorn_potentials(rows, cols, b, start=start, **limits)
-    own_mu = symmetric_potentials(_soft_minima(x, log_a, x, log_a, eps)[0], a, **limits)
-    own_nu = symmetric_potentials(_soft_minima(y, log_b, y, log_b, eps)[0], b, **limits)
+    both = sinkhorn_potentials(rows, cols, b, start=start, tol=tol, max_iterations=max_iterations)
+    own_mu = symmetric_potentials(_soft_minima(x, log_a, x, log_a, eps)[0], a, tol=tol, max_iterations=max_iterations)
+    own_nu = symmetric_potentials(_soft_minima(y, log_b, y, log_b, eps)[0], b, tol=tol, max_iterations=max_iterations)
     found = (both, own_mu, own_nu)
     residual = jnp.max(jnp.stack([solved.residual for solved in found]))
     cost, mass = a @ both.f + b @ both.g, eps * jnp.exp(mu.log_mass)

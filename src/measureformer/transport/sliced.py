@@ -14,19 +14,28 @@ from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import host, is_traced, namespace, positive_int
 from measureformer.numerics.random import normal
+from measureformer.numerics.types import Key
 from measureformer.transport.line import line_plan
 from measureformer.transport.sparse import Atoms, coupling_cost, root
 from measureformer.transport.wasserstein import as_result, atoms_of, compared, exponent
 
 
 def sliced_wasserstein(
-    mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2, *, key: Any, projections: int = 128
+    mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2, *, key: Key, projections: int = 128
 ) -> Float[Array, ""]:
-    """(average over unit vectors θ of W_p(θ♯mu, θ♯nu)^p)^{1/p}, by `projections` independent θ drawn with `key`.
+    """(average over unit vectors θ of W_p(θ♯mu, θ♯nu)^p)^{1/p}, estimated from random θ.
 
-    The same key gives the same lines, and along fixed lines this is itself a pseudometric. Cost n log n per projection.
+    The same key gives the same lines, and along fixed lines this is itself a pseudometric.
+
+    Arguments:
+        mu: first measure, with atoms.
+        nu: second measure, with atoms and of the same mass.
+        p: exponent, finite and ≥ 1.
+        key: random key from which the θ are drawn.
+        projections: number of θ.
 
     Statement   SW_p ≤ W_p; a metric that induces the topology of W_p on compact sets
+    Cost        n log n per projection.
     Ref         bonneel2015.
 
     >>> import jax, measureformer as mf
@@ -57,7 +66,7 @@ def sliced_wasserstein(
     return as_result(average * xp.exp(host(mu.log_mass) / p), mu, nu)
 
 
-def unit_vectors(key: Any, count: int, dim: int) -> Any:
+def unit_vectors(key: Key, count: int, dim: int) -> Any:
     """`count` independent directions, uniform on the sphere."""
     draws = normal(key, (count, dim))
     return draws / namespace(draws).linalg.norm(draws, axis=1, keepdims=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,18 @@ from measureformer.transport.line import line_plan
 from measureformer.transport.sparse import Atoms, Cost, SparseCoupling, coupling_cost, root
 
 
-def wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) -> Float[Array, ""]:
+def wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) -> Float[Array, ""]:
     """W_p(mu, nu) itself, never a power of it: exact, for any p ≥ 1 and measures of equal mass.
 
-    On the line by sorting, p = inf included; between Gaussians in closed form at p = 2; otherwise by assignment for
-    equal weights and the network simplex for others, up to about 7000 atoms. Space–time measures are compared on
-    R^d × R. Measures of mass c have W_p = c^{1/p} times that of the normalised ones. Goes through jit, grad and vmap
-    (there masses are not compared); where the optimal plan is not unique the derivative is that along one of them, and
-    at distance 0 it is 0.
+    Sorts on the line. Between Gaussians there is a closed form at p = 2. Otherwise it solves an assignment problem for
+    equal weights and runs the network simplex for others, up to about 7000 atoms. For measures of mass c, W_p is
+    c^{1/p} times that of the normalised ones. Goes through jit, grad and vmap, where masses are not compared. Where the
+    optimal plan is not unique, the derivative is that along one of them; at distance 0 it is 0.
+
+    Arguments:
+        mu: first measure: atoms or a Gaussian. A `SpaceTime` is compared on R^d × R.
+        nu: second measure, of the same kind, dimension and mass.
+        p: exponent ≥ 1; on the line also `inf`.
 
     Statement   W_p(mu, nu)^p = min over couplings π of ∫ |x − y|^p dπ
     Ref         peyre2019, Section 2.4.
@@ -51,8 +56,13 @@ def wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) -> Float[A
     return as_result(scale * root(xp.asarray(power), p) * mass, mu, nu)
 
 
-def transport_cost(mu: AbstractMeasure, nu: AbstractMeasure, p: Any = 2) -> Float[Array, ""]:
-    """min ∫ |x − y|^p dπ over couplings of mu and nu: the power W_p(mu, nu)^p, under its own name. p is finite.
+def transport_cost(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) -> Float[Array, ""]:
+    """min ∫ |x − y|^p dπ over couplings of mu and nu: the power W_p(mu, nu)^p.
+
+    Arguments:
+        mu: first measure: atoms or a Gaussian.
+        nu: second measure, of the same kind, dimension and mass.
+        p: exponent, finite and ≥ 1.
 
     >>> import measureformer as mf
     >>> float(mf.transport_cost(mf.Discrete.dirac([0.0]), mf.Discrete.dirac([3.0]), 2))
@@ -96,15 +106,16 @@ def optimal_coupling(atoms: Atoms, p: float, *, potentials: bool) -> SparseCoupl
 
 def exponent(p: Any) -> float:
     """Refuse a p that is not a number ≥ 1."""
-    if isinstance(p, bool) or not isinstance(p, (int, float, np.integer, np.floating)):
+    if isinstance(p, bool) or not isinstance(p, Real):
         raise DtypeError(got=f"p = {str(p)[:40]} of type {type(p).__name__}", need="a number", do="Pass p as a float.")
-    if not p >= 1:
+    number = float(p)
+    if not number >= 1:
         raise OptionError(
-            got=f"p = {float(p):g}",
+            got=f"p = {number:g}",
             need="p ≥ 1: below, the cost is not convex and W_p not a distance",
             do="Take p = 1 or 2, or p = inf on the line.",
         )
-    return float(p)
+    return number
 
 
 def compared(mu: Any, nu: Any, *, masses: bool = True) -> tuple[Any, Any]:

@@ -24,7 +24,6 @@ from measureformer.universality.targets import mean as mean
 from measureformer.universality.targets import smooth_quantile as smooth_quantile
 from measureformer.universality.targets import softmin_distance as softmin_distance
 from measureformer.universality.targets import variance as variance
-from measureformer.universality.train import Architecture as Architecture
 from measureformer.universality.train import train_functional as train_functional
 
 if not TYPE_CHECKING:

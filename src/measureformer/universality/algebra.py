@@ -14,14 +14,15 @@ from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import concrete
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, scalar
+from measureformer.numerics.types import ArrayLike
 from measureformer.universality.factors import Factors
 
 
 class AbstractExpression(AbstractInContextMap):
     """An element of the algebra: a polynomial in elementary blocks, with one or several components.
 
-    `+`, `-`, `*` (component by component) and `**` build larger ones; numbers are constants. A scalar expression has
-    values (m, 1), as a map with values in R¹.
+    `+`, `-`, `*` (componentwise) and `**` build larger ones; numbers are constants. A scalar expression has values
+    (m, 1), as a map with values in R¹.
     """
 
     # NumPy numbers on the left leave the operation to us
@@ -31,10 +32,11 @@ class AbstractExpression(AbstractInContextMap):
     def polynomial(self) -> Expression:
         """The same element as a table of monomials."""
 
-    def __add__(self, other: Any) -> Any:
+    # Any: an Expression, but the Sum of the base class with other maps
+    def __add__(self, other: AbstractInContextMap | ArrayLike) -> Any:
         return _combined(self, other, _sum)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: AbstractInContextMap | ArrayLike) -> Any:
         return _combined(self, other, _product)
 
     __radd__ = __add__
@@ -43,16 +45,19 @@ class AbstractExpression(AbstractInContextMap):
     def __neg__(self) -> Expression:
         return self * (-1.0)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: AbstractInContextMap | ArrayLike) -> Any:
         if isinstance(other, AbstractInContextMap) and not isinstance(other, AbstractExpression):
             return super().__sub__(other)
-        return NotImplemented if isinstance(other, AbstractMeasure) else self + (-1.0) * other
+        if isinstance(other, AbstractMeasure):
+            return NotImplemented
+        # anything else is an expression, or becomes an array in the sum
+        return self + (-other if isinstance(other, AbstractExpression) else -np.asarray(floats(other, "constant")))
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: ArrayLike) -> Any:
         return -self + other
 
-    def __pow__(self, power: Any) -> Expression:
-        if not isinstance(power, int) or power < 0:
+    def __pow__(self, power: int) -> Expression:
+        if not isinstance(power, int) or power < 0:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptionError(got=f"power = {power!r}", need="a whole number ≥ 0", do="The algebra has no inverses.")
         result = constant(np.ones(self.out_dim(0)), self.polynomial().dim)
         for _ in range(power):
@@ -68,8 +73,15 @@ class AbstractExpression(AbstractInContextMap):
 class Block(AbstractExpression):
     """The elementary block γ[mu](x) = ⟨x, u⟩ + ∫ softmax(⟨Ax + b, y⟩)(⟨v, y⟩ + c) dmu(y).
 
-    A (d, d), b, u, v (d,), c a number; None stands for zeros. A block is one attention head, and the blocks generate
-    an algebra that is dense in the continuous in-context maps on a compact domain.
+    A block is one attention head with scalar values. Blocks generate an algebra that is dense in the continuous
+    in-context maps on a compact domain. None stands for zeros; one of A, b, u, v must be given.
+
+    Arguments:
+        A: matrix of the logits, (d, d).
+        b: shift of the queries, (d,).
+        c: constant added to the values, a number.
+        u: coefficients of the query itself, (d,).
+        v: coefficients of the values, (d,).
 
     Statement   for every continuous Γ*: P(Ω)×Ω → R and ε > 0 there is a polynomial in blocks with sup |Γ* − e| ≤ ε
     Hypotheses  assumed: Ω compact, Γ* continuous for W_1 and |·|.
@@ -89,7 +101,14 @@ class Block(AbstractExpression):
     u: Float[Array, " d"]
     v: Float[Array, " d"]
 
-    def __init__(self, A: Any, b: Any, c: Any, u: Any, v: Any) -> None:
+    def __init__(
+        self,
+        A: ArrayLike | None,
+        b: ArrayLike | None,
+        c: ArrayLike | None,
+        u: ArrayLike | None,
+        v: ArrayLike | None,
+    ) -> None:
         given = {
             name: floats(part, name) for name, part in (("A", A), ("b", b), ("u", u), ("v", v)) if part is not None
         }
@@ -124,7 +143,7 @@ class Block(AbstractExpression):
     def _factors(self) -> Factors:
         return Factors(self.A[None], self.b[None], self.c[None], self.u[None], self.v[None])
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return self._factors().values(mu, x, t).T
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
@@ -139,6 +158,11 @@ class Block(AbstractExpression):
 class Expression(AbstractExpression):
     """A polynomial in blocks: Σ_n coefficients[n] Π_k γ_{index[n, k]}; made by arithmetic with blocks and `vector`.
 
+    Arguments:
+        factors: the blocks, stacked.
+        index: blocks that each monomial multiplies, (n, k); the number of blocks stands for the constant 1.
+        coefficients: of the monomials, one column for each component, (n, e).
+
     >>> import measureformer as mf
     >>> mean = mf.universality.Block(None, None, 0.0, None, [1.0])
     >>> e = mf.universality.vector(mean * mean, 2 * mean + 1)
@@ -148,7 +172,6 @@ class Expression(AbstractExpression):
 
     factors: Factors
     index: Int[Array, "n k"]
-    """Which blocks a monomial multiplies; as many as there are blocks stands for the constant 1."""
     coefficients: Float[Array, "n e"]
 
     @property
@@ -174,12 +197,16 @@ class Expression(AbstractExpression):
         return int((np.asarray(self.index) < self.factors.size).sum(axis=1).max(initial=0))
 
     def terms(self, component: int) -> list[tuple[float, list[int]]]:
-        """The monomials of a component: coefficient and blocks, those with coefficient 0 left out."""
+        """Monomials of a component, those with coefficient 0 left out: coefficient and blocks.
+
+        Arguments:
+            component: number of the component.
+        """
         weights = np.asarray(self.coefficients)[:, component]
         index, count = np.asarray(self.index), self.factors.size
         return [(float(weights[n]), [int(i) for i in index[n] if i < count]) for n in np.flatnonzero(weights)]
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         import jax.numpy as jnp
 
         blocks = self.factors.values(mu, x, t)
@@ -195,15 +222,18 @@ class Expression(AbstractExpression):
         return f"Expression[{parts}, degree {self.degree}, R^{self.dim} to R^{self.coefficients.shape[1]}]"
 
 
-def vector(*expressions: Any) -> Expression:
-    """One expression with values in R^e from e₁, e₂, …, whose components are put one after the other.
+def vector(*expressions: AbstractExpression) -> Expression:
+    """Stack expressions: the components of the first, then those of the second, and so on.
+
+    Arguments:
+        expressions: blocks and expressions on the same R^d.
 
     >>> import measureformer as mf
     >>> x = mf.universality.Block(None, None, 0.0, [1.0], None)
     >>> mf.universality.vector(x, x * x)(mf.Discrete.dirac([0.0]), [3.0]).tolist()
     [3.0, 9.0]
     """
-    if not expressions or not all(isinstance(e, AbstractExpression) for e in expressions):
+    if not expressions or not all(isinstance(e, AbstractExpression) for e in expressions):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"components of types {', '.join(type(e).__name__ for e in expressions) or 'none'}",
             need="at least one expression",
@@ -223,7 +253,7 @@ def vector(*expressions: Any) -> Expression:
     return _normal(whole.factors, whole.index, whole.coefficients)
 
 
-def constant(values: Any, dim: int) -> Expression:
+def constant(values: ArrayLike, dim: int) -> Expression:
     """The constant expression (mu, x) ↦ values (e,) on R^dim."""
     values = np.atleast_1d(np.asarray(floats(values, "constant")))
     finite(values, "constant")
@@ -299,7 +329,7 @@ def _product(left: Expression, right: Expression) -> Expression:
 
 
 def _normal(factors: Factors, index: Any, coefficients: Any) -> Expression:
-    """Equal blocks and equal monomials joined, unused blocks and empty columns left out."""
+    """Merge equal blocks and equal monomials, drop unused blocks and empty columns."""
     index, coefficients = np.asarray(index), np.asarray(coefficients)
     count = factors.size
     kept = np.abs(coefficients).max(axis=1) > 0

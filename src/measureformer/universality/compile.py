@@ -1,9 +1,9 @@
-"""`compile`: from a polynomial in blocks to the weights of a transformer, with a certificate."""
+"""`compile`: from a polynomial in blocks to the weights of a transformer, with a certified error bound."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -13,30 +13,35 @@ from measureformer.numerics.arrays import owned, positive_int
 from measureformer.universality.algebra import AbstractExpression, Expression
 from measureformer.universality.compiled import Compiled, Layers, blank, stacked
 from measureformer.universality.perceptron import Perceptron, Places
-from measureformer.universality.program import Program, block_ranges, programmed
+from measureformer.universality.program import Interval, Program, block_ranges, programmed
 
 MEMORY = 1 << 28
 """Bytes of weights in hidden layers beyond which compilation is refused."""
 
 
 def compile(
-    expression: Any,
-    domain: Any,
+    expression: AbstractExpression,
+    domain: AbstractDomain,
     *,
     activation: Literal["relu", "quadratic"] = "relu",
-    tol: Any = 1e-3,
+    tol: float = 1e-3,
     cells: int | None = None,
 ) -> Compiled:
-    """An ordinary transformer that computes the expression: softmax attention and perceptrons, with skips.
+    """Compile an expression into an ordinary transformer: softmax attention and perceptrons, with skips.
 
     Tokens (x ∈ R^d; y, p, z ∈ R^e) have dimension d + 3e, where e is the number of components, and each layer has e
-    heads: neither depends on the accuracy nor on the number of tokens. Layer after layer, each component reads one
-    block by attention into z, multiplies p by it, and after the last factor of a monomial adds p to y.
+    heads; neither depends on the accuracy or on the number of tokens. In each layer, each component reads one block by
+    attention into z and multiplies p by it; after the last factor of a monomial it adds p to y.
 
-    With the activation "quadratic", t ↦ t², this is exact. With "relu" products are piecewise linear on `cells` cells,
-    as few as make `error_bound` ≤ tol, or as many as given; the bound holds for all measures and points in the domain,
-    and other ones are refused. It is a bound in exact arithmetic: rounding comes on top, of the order of 1e-15 times
-    the depth and the size of the values.
+    The error bound holds in exact arithmetic, for all measures and points in the domain; others are refused. Rounding
+    adds about 1e-15 times the depth and the size of the values.
+
+    Arguments:
+        expression: a polynomial in blocks, from `Block` and arithmetic.
+        domain: compact set that holds the tokens and the queries.
+        activation: "relu" computes products approximately; "quadratic", t ↦ t², computes them exactly.
+        tol: bound on the error ("relu" only).
+        cells: cells of the piecewise linear products; by default the fewest with `error_bound` ≤ tol.
 
     Statement   sup |T[mu](x) − e(mu, x)| ≤ error_bound over measures with atoms in the domain and x in it, with token
                 dimension d + 3e, e heads, and as many layers as the longest component has factors
@@ -54,13 +59,13 @@ def compile(
     >>> net.census.token_dim, net.census.heads, net.census.layers
     (4, 1, 6)
     """
-    if not isinstance(expression, AbstractExpression):
+    if not isinstance(expression, AbstractExpression):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"an expression of type {type(expression).__name__}",
             need="a polynomial in blocks",
             do="Build it from mf.universality.Block; approximate a function with mf.universality.fit first.",
         )
-    if not isinstance(domain, AbstractDomain):
+    if not isinstance(domain, AbstractDomain):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"a domain of type {type(domain).__name__}", need="a compact domain", do="Pass mf.Box(low, high)."
         )
@@ -75,7 +80,7 @@ def compile(
         raise OptionError(
             got=f"activation = {activation!r}", need='"relu" or "quadratic"', do='Leave it out for "relu".'
         )
-    if not (isinstance(tol, (int, float)) and 0 < tol < math.inf):
+    if not (isinstance(tol, (int, float)) and 0 < tol < math.inf):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(got=f"tol = {tol!r}", need="a positive number", do="Leave it out for 1e-3.")
     ranges = block_ranges(whole, domain)
     if activation == "quadratic":
@@ -86,7 +91,7 @@ def compile(
     return _built(whole, programmed(whole, ranges, chosen), domain, chosen)
 
 
-def _fewest(expression: Expression, ranges: Any, tol: float) -> int:
+def _fewest(expression: Expression, ranges: list[Interval], tol: float) -> int:
     """The smallest number of cells whose bound is at most tol: bounds fall with the number of cells."""
 
     def enough(cells: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -18,9 +18,11 @@ from measureformer.maps.base import AbstractInContextMap, no_closed_form
 from measureformer.maps.compose import Residual
 from measureformer.maps.mlp import MLP, Activation, Linear
 from measureformer.maps.transformer import Transformer
+from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import host, is_spread, is_traced
+from measureformer.numerics.types import PathLike
 
 HIDDEN = 1 << 22
 """Numbers in a hidden layer that are kept at a time."""
@@ -47,7 +49,7 @@ def blank(dim: int, components: int) -> Layers:
 
 
 def stacked(layers: Sequence[Layers], like: Layers) -> Layers:
-    """Layers in one stack, with hidden layers of one width: units that are missing read nothing and write nothing."""
+    """Layers in one stack, with hidden layers padded to one width by units that read and write nothing."""
     if not layers:
         return Layers(*(np.zeros((0, *leaf.shape)) for leaf in like))
     most = max(len(layer.b1) for layer in layers)
@@ -69,7 +71,7 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class Census:
-    """How large a compiled transformer is.
+    """Size of a compiled transformer.
 
     >>> import measureformer as mf
     >>> x = mf.universality.Block(None, None, 0.0, [1.0], None)
@@ -89,11 +91,10 @@ class Census:
 
 
 class Compiled(AbstractInContextMap):
-    """What `compile` returns: an in-context map, computed by the transformer in `.transformer`.
+    """An in-context map made by `compile`, computed by the transformer in `.transformer`.
 
-    Called as a map it refuses points outside of the domain on which `error_bound` holds, and inside of other programs,
-    where nothing can be refused, it answers them with NaN; the transformer itself does neither. `mf.Causal(net)` is the
-    masked version.
+    It refuses points outside the domain on which `error_bound` holds. Under a trace, where nothing can be refused, its
+    values there are NaN. The transformer itself does neither. `mf.Causal(net)` is the masked version.
 
     >>> import measureformer as mf
     >>> x = mf.universality.Block(None, None, 0.0, [1.0], None)
@@ -159,10 +160,10 @@ class Compiled(AbstractInContextMap):
             nonzero=int(sum(np.count_nonzero(leaf) for leaf in leaves)),
         )
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return self._flagged(mu, x, values(self.weights(), _ACTIVATIONS[self.activation], mu, x, t))
 
-    def at_atoms(self, mu: Any) -> Any:
+    def at_atoms(self, mu: AbstractAtomic) -> Array:
         return self._flagged(mu, mu.points, values(self.weights(), _ACTIVATIONS[self.activation], mu, None, None))
 
     def _flagged(self, mu: Any, x: Any, found: Array) -> Array:
@@ -175,7 +176,7 @@ class Compiled(AbstractInContextMap):
     def weights(self) -> Weights:
         return Weights(self.embed, self.layers, self.readout)
 
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
+    def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         if not isinstance(mu, AbstractAtomic):
             raise no_closed_form(self, mu)
         if self.cells is None or is_spread(mu, x) or is_traced(mu, x):
@@ -190,10 +191,18 @@ class Compiled(AbstractInContextMap):
                     do="Compile for a larger domain, or use net.transformer at your own risk.",
                 )
 
-    def explain(self, mu: Any = None, x: Any = None, t: Any = None) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """What each layer does, in words."""
-        if mu is not None:
-            # the hook of the base class after a value that is not finite
+    def explain(  # pyright: ignore[reportIncompatibleMethodOverride] without arguments it returns a text
+        self, mu: AbstractMeasure | None = None, x: Array | None = None, t: Array | None = None
+    ) -> str:
+        """What each layer does, in words.
+
+        Arguments:
+            mu: left out by users; after a non-finite value the library passes the context, to refuse it if it is
+                outside the domain.
+            x: as mu, the queries.
+            t: as mu, their times.
+        """
+        if mu is not None and x is not None:
             self.examine(mu, x, t)
         dim, parts = self.in_dim, self.readout.shape[0]
         constants = ", ".join(f"{value:g}" for value in np.asarray(self.readout)[:, -1])
@@ -211,8 +220,12 @@ class Compiled(AbstractInContextMap):
         bound = f"error ≤ {self.error_bound:.3g} for measures and points in the domain"
         return "\n".join([*lines, exact if self.cells is None else bound])
 
-    def save(self, path: Any) -> None:
-        """Write all weights to a safetensors file, in the layout of a plain torch module; see `load`."""
+    def save(self, path: PathLike) -> None:
+        """Write all weights to a safetensors file, in the layout of a plain torch module; see `load_compiled`.
+
+        Arguments:
+            path: the file; an existing one is replaced.
+        """
         from measureformer.universality.export import write
 
         write(self, path)
@@ -240,7 +253,8 @@ def _perceptron(layer: Layers, activation: Activation, tokens: Array) -> Array:
         return token + layer.W2 @ activation(layer.W1 @ token + layer.b1) + layer.b2
 
     together = max(1, HIDDEN // max(1, layer.b1.shape[0]))
-    return jax.vmap(one)(tokens) if tokens.shape[0] <= together else jax.lax.map(one, tokens, batch_size=together)
+    many = tokens.shape[0] > together
+    return cast("Array", jax.lax.map(one, tokens, batch_size=together) if many else jax.vmap(one)(tokens))
 
 
 def as_transformer(weights: Weights, activation: Activation, widths: tuple[int, ...]) -> Transformer:

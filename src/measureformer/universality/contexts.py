@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -15,12 +15,14 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.buckets import pad_rows
+from measureformer.numerics.types import ArrayLike
 
 LIGHTEST = 1e-5
 """No atom is lighter: a black box that is asked by adding light atoms must be able to tell its own from them."""
 TOGETHER = 64
 """Contexts on which a map is computed at the same time."""
-Target = Callable[[Discrete, Any], Any]
+Target: TypeAlias = Callable[[Discrete, np.ndarray], ArrayLike]
+"""Γ*(mu, x) for queries (m, d), with values (m,) or (m, e)."""
 
 
 class Contexts(NamedTuple):
@@ -90,7 +92,7 @@ def drawn(rng: np.random.Generator, domain: AbstractDomain, count: int, sizes: S
     return Contexts(points, log_weights, x)
 
 
-def answers(target: Any, contexts: Contexts) -> np.ndarray:
+def answers(target: Target, contexts: Contexts) -> np.ndarray:
     """Values (k, m, e) of the target; in one program if it is a map of the library, else call by call."""
     if isinstance(target, AbstractInContextMap):
         target.check_meets(contexts.measure(0), None)
@@ -131,7 +133,10 @@ def _together(target: AbstractInContextMap, contexts: Contexts) -> np.ndarray:
 
 @eqx.filter_jit
 def _evaluated(target: AbstractInContextMap, points: Array, log_weights: Array, x: Array) -> Array:
-    return jax.vmap(lambda y, a, q: target.evaluate(Discrete(y, a), q, None))(points, log_weights, x)
+    def one(y: Array, a: Array, q: Array) -> Array:
+        return target.evaluate(Discrete(y, a), q, None)
+
+    return jax.vmap(one)(points, log_weights, x)
 
 
 def _called(target: Target, mu: Discrete, x: np.ndarray) -> np.ndarray:

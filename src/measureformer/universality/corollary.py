@@ -1,10 +1,9 @@
-"""The corollary: a map between measures that keeps supports, approximated by the push-forward of a transformer."""
+"""`fit_map`: approximate a support-preserving map between measures by the push-forward of a transformer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.random import generator, two_keys
+from measureformer.numerics.types import Key
 from measureformer.structure import recover
 from measureformer.transport import wasserstein
 from measureformer.universality.compiled import Compiled
@@ -24,7 +24,7 @@ from measureformer.universality.search import Search
 
 @dataclass(frozen=True)
 class MapErrors:
-    """How far G♯mu is from f(mu), on random measures; made by `map_errors`.
+    """Distances of G♯mu to f(mu) on random measures; made by `map_errors`.
 
     >>> import jax, measureformer as mf
     >>> f = lambda mu: mu.push(lambda x: 0.5 * x)
@@ -39,7 +39,7 @@ class MapErrors:
 
     @property
     def error(self) -> float:
-        """Largest W_1 error that was found."""
+        """Largest W_1 error found."""
         return float(self.errors.max())
 
     @property
@@ -50,7 +50,7 @@ class MapErrors:
 
 @dataclass(frozen=True)
 class MapFit:
-    """A transformer T with T♯mu near f(mu), and how near, on measures with ten times the atoms of any that was fitted.
+    """A transformer T with T♯mu near f(mu), and its errors on measures ten times larger than those fitted.
 
     >>> import jax, numpy as np, measureformer as mf
     >>> f = lambda mu: mu.push(lambda x: 0.5 * x + 0.3 * np.asarray(mu.mean()))                   # a black box
@@ -69,17 +69,25 @@ class MapFit:
 def fit_map(
     f: Callable[[Discrete], Discrete],
     domain: AbstractDomain,
-    key: Any,
+    key: Key,
     *,
     tol: float = 1e-2,
     search: Search | None = None,
     trials: int = 20,
 ) -> MapFit:
-    """A transformer whose push-forward approximates the black box f: recover its in-context map, fit it, compile it.
+    """Approximate a black box f between measures by the push-forward of a transformer.
 
-    Errors are W_1 distances of T♯mu to f(mu) on `trials` measures with 10 · `search.atoms` atoms; quadratic units are
-    compiled, so that they are those of the fit. The supremum over all measures is not bounded by them. To train instead
-    of fitting, give `mf.recover(f)` to `train`, and its transformer to `map_errors`.
+    It recovers the in-context map of f, fits it, and compiles the fit with quadratic units, which are exact. Errors are
+    W_1 distances of T♯mu to f(mu) on measures with 10 · `search.atoms` atoms; they do not bound the supremum. To train
+    instead, pass `mf.recover(f)` to `train_functional` and the resulting transformer to `map_errors`.
+
+    Arguments:
+        f: map from measures to measures.
+        domain: compact set that holds the atoms.
+        key: random key.
+        tol: largest error at which the fit counts as successful.
+        search: size and dictionary of the fit; defaults to `Search()`.
+        trials: number of held-out measures.
 
     Statement   if f keeps supports and its regular derivative is uniformly continuous, then for every ε there is a
                 transformer T with sup_mu W_1(T[mu]♯mu, f(mu)) ≤ ε
@@ -104,12 +112,20 @@ def map_errors(
     G: AbstractInContextMap,
     f: Callable[[Discrete], Discrete],
     domain: AbstractDomain,
-    key: Any,
+    key: Key,
     *,
     atoms: int = 100,
     trials: int = 20,
 ) -> MapErrors:
-    """W_1 distances of the push-forward G♯mu to f(mu), on random measures with so many atoms in the domain.
+    """W_1 distances of the push-forward G♯mu to f(mu) on random measures.
+
+    Arguments:
+        G: in-context map from R^d to R^d.
+        f: map from measures to measures.
+        domain: compact set in R^d from which atoms are drawn.
+        key: random key.
+        atoms: atoms of each measure.
+        trials: number of measures.
 
     >>> import jax, measureformer as mf
     >>> f = lambda mu: mu.push(lambda x: 0.5 * x)

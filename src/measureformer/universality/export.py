@@ -12,6 +12,7 @@ import numpy as np
 from measureformer.errors import CheckpointError, SavedRunError
 from measureformer.measures.domain import AbstractDomain, Ball, Box
 from measureformer.numerics.arrays import owned, positive_int
+from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
 from measureformer.storage.safetensors import read_safetensors, to_safetensors
 from measureformer.universality.compiled import Compiled, Layers, blank, stacked
@@ -19,7 +20,7 @@ from measureformer.universality.compiled import Compiled, Layers, blank, stacked
 FORMAT = "1"
 
 
-def write(net: Compiled, path: Any) -> None:
+def write(net: Compiled, path: PathLike) -> None:
     about = {
         "format": FORMAT,
         "activation": net.activation,
@@ -57,11 +58,14 @@ def state_dict(net: Compiled) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(entry) for name, entry in entries.items()}
 
 
-def load_compiled(path: Any) -> Compiled:
-    """The compiled network in a file that `net.save(path)` wrote, with its certificate.
+def load_compiled(path: PathLike) -> Compiled:
+    """Load a compiled network, with its error bound, from a file that `net.save(path)` wrote.
 
     The tensors are the state dict of a torch module with `nn.Linear` layers `embed`, `layers.i.{q, k, v, o, up, down}`
-    and `readout`; the documentation shows that module. What else is needed to go on here is in the file's metadata.
+    and `readout`, shown in the documentation. The rest is in the file's metadata.
+
+    Arguments:
+        path: the safetensors file.
 
     >>> import pathlib, tempfile, measureformer as mf
     >>> x = mf.universality.Block(None, None, 0.0, [1.0], None)

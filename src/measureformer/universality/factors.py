@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,7 @@ class Factors(NamedTuple):
                 context = attend(a, mu.points, (mu.points @ block.v)[:, None], mu.log_weights, times=times).values[:, 0]
             return x @ block.u + context + block.c
 
-        return jax.lax.map(one, self, batch_size=min(TOGETHER, self.size))
+        return cast("Array", jax.lax.map(one, self, batch_size=min(TOGETHER, self.size)))
 
 
 @jax.jit
@@ -72,4 +72,4 @@ def table(factors: Factors, points: Any, log_weights: Any, x: Any) -> Float[Arra
         weights = jax.nn.softmax(logits, axis=-1)
         return x @ block.u + jnp.einsum("kmn,kn->km", weights, points @ block.v) + block.c
 
-    return jnp.moveaxis(jax.lax.map(one, factors), 0, -1)
+    return jnp.moveaxis(cast("Array", jax.lax.map(one, factors)), 0, -1)

@@ -1,20 +1,21 @@
-"""`fit`: approximate a continuous in-context map by a polynomial in blocks, greedily, and say how well."""
+"""`fit`: approximate a continuous in-context map greedily by a polynomial in blocks, and report its errors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from measureformer.errors import DtypeError, OptionError
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.random import generator
+from measureformer.numerics.types import Key
 from measureformer.parallel.progress import bar
 from measureformer.universality.algebra import Expression, polynomial_in
 from measureformer.universality.compile import compile as compile_expression
 from measureformer.universality.compiled import Compiled
-from measureformer.universality.contexts import Contexts, answers, climbed, drawn
+from measureformer.universality.contexts import Contexts, Target, answers, climbed, drawn
 from measureformer.universality.factors import Factors
 from measureformer.universality.lessons import Lessons, features, largest_errors, taught
 from measureformer.universality.search import Search, dictionary, sizes_of
@@ -37,7 +38,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """A polynomial in blocks that approximates a target, and an honest account of its errors.
+    """A polynomial in blocks that approximates a target, with its errors on held-out and adversarial measures.
 
     >>> import jax, measureformer as mf
     >>> variance = mf.universality.variance(1)
@@ -75,7 +76,7 @@ class Fit:
     def verdict(self) -> Literal["reached", "falling", "stalled"]:
         """Whether the largest error found is at most tol, has at least halved from 10 terms on, or neither.
 
-        A continuous target is approximated as well as one likes; that the error stalls is what a jump looks like, or a
+        Continuous targets can be approximated to any accuracy, so an error that stalls points to a jump, or to a
         dictionary that is too small.
         """
         if self.worst <= self.tol:
@@ -84,13 +85,18 @@ class Fit:
         return "falling" if self.worst <= start.worst / 2 else "stalled"
 
     def compile(self, *, activation: Literal["relu", "quadratic"] = "relu", tol: float | None = None) -> Compiled:
-        """The weights of a transformer for the polynomial; `tol` bounds what compilation adds to the error."""
+        """The weights of a transformer for the polynomial.
+
+        Arguments:
+            activation: as in `mf.universality.compile`.
+            tol: bound on the error that compilation adds; defaults to that of the fit.
+        """
         return compile_expression(
             self.expression, self.domain, activation=activation, tol=self.tol if tol is None else tol
         )
 
     def report(self) -> str:
-        """The table of errors, in words."""
+        """Table of errors for growing numbers of terms, and the verdict."""
         lines = [f"{'terms':>6} {'rms, fitted':>12} {'sup, fitted':>12} {'sup, held out':>14} {'sup, searched':>14}"]
         lines += [
             f"{row.terms:6d} {row.training_rms:12.3e} {row.training_sup:12.3e} {row.held_out:14.3e} {row.worst:14.3e}"
@@ -104,22 +110,27 @@ class Fit:
         return "\n".join([*lines, f"{self.verdict}: {said[self.verdict]}"])
 
 
-def fit(target: Any, domain: Any, key: Any, *, tol: Any = 1e-3, search: Search | None = None) -> Fit:
+def fit(target: Target, domain: AbstractDomain, key: Key, *, tol: float = 1e-3, search: Search | None = None) -> Fit:
     """A polynomial in blocks near a continuous target Γ*(mu, x), by orthogonal matching pursuit.
 
-    `target(mu, x)` takes a `Discrete` and queries (m, d), and returns (m,) or (m, e); a map of the library is computed
-    for all measures in one program, any other function is called once for each. One monomial after the other is chosen
-    from a random dictionary, the one that correlates best with what is left, and all coefficients are fitted again by
-    least squares, with a penalty for large ones, until the largest training error is below tol/4. If it never is,
-    more measures are looked at, and all are weighed so that the largest error becomes small, as far as that would help
-    on a measure that is left out, for each number of terms in the report with weights of its own; for more than 30
-    terms measures are searched for: on which the terms could still have any value, those of large leverage, and on
-    which the error is large. Errors are then looked for on other measures, of numbers of atoms that were not seen,
-    first at random and then by an adversary. The largest error found is no bound: nothing is proven about a function
-    that is only sampled.
+    Monomials are chosen one by one from a random dictionary: the next is the one that correlates best with the
+    residual. All coefficients are then refitted by least squares, with a penalty on large ones, until the largest
+    training error is below tol/4. If it never is, the fit adds measures and reweights all of them to reduce the largest
+    error, as far as leave-one-out errors improve, with separate weights for each number of terms reported. Beyond 30
+    terms it also searches for measures of large leverage, on which the terms are undetermined, and for measures with
+    large errors. Errors are reported on other measures with numbers of atoms not seen in fitting, first random, then
+    adversarial. The largest error found is not a bound, since the target is only sampled.
+
+    Arguments:
+        target: function of a `Discrete` and queries (m, d) with values (m,) or (m, e), called once for each measure; a
+            map of the library is evaluated on all measures in one program.
+        domain: compact set that holds the atoms and the queries.
+        key: random key.
+        tol: largest error at which the fit counts as successful.
+        search: size of the polynomial, dictionary and measures; defaults to `Search()`.
 
     Statement   polynomials in blocks are dense in the continuous functions of (mu, x) on a compact domain
-    Hypotheses  assumed: the target is continuous. If not, the report says that the error stalls.
+    Hypotheses  assumed: the target is continuous. Otherwise the verdict is "stalled".
     Cost        contexts·queries·candidates numbers, and as many operations for each term.
     Ref         furuya2024; pati1993; lawson1961; allen1974; kiefer1960.
 
@@ -131,11 +142,11 @@ def fit(target: Any, domain: Any, key: Any, *, tol: Any = 1e-3, search: Search |
     ('reached', 4)
     """
     search = Search() if search is None else search
-    if not isinstance(domain, AbstractDomain):
+    if not isinstance(domain, AbstractDomain):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"a domain of type {type(domain).__name__}", need="a compact domain", do="Pass mf.Box(low, high)."
         )
-    if not (isinstance(tol, (int, float)) and 0 < tol < np.inf):
+    if not (isinstance(tol, (int, float)) and 0 < tol < np.inf):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(got=f"tol = {tol!r}", need="a positive number", do="Leave it out for 1e-3.")
     rng = generator(key)
     with bar("fitting", 4) as show:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
+from jaxtyping import Array
 
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.buckets import bucket, pad_rows
@@ -166,7 +167,8 @@ def features(factors: Factors, products: np.ndarray, contexts: Contexts) -> np.n
     used = np.unique(products[products < factors.size])
     # a few sizes only, so that other blocks, or more of them, are the same program
     padded = pad_rows(np.append(used, 0), bucket(len(used) + 1))
-    values = np.array(table(factors.rows(padded), *contexts)).reshape(-1, len(padded))[:, : len(used) + 1]
+    found = cast("Array", table(factors.rows(padded), *contexts))
+    values = np.array(found).reshape(-1, len(padded))[:, : len(used) + 1]
     values[:, -1] = 1.0
     place = np.full(factors.size + 1, len(used))
     place[used] = np.arange(len(used))

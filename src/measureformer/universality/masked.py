@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from measureformer.errors import DtypeError, OptionError
-from measureformer.measures import Discrete, SpaceTime
+from measureformer.measures import SpaceTime
 from measureformer.measures.atomic import concrete
 from measureformer.transport import wasserstein
 
 
 class TimeLipschitz(NamedTuple):
-    """The smallest constant C, and the pair of neighbouring times that needs it."""
+    """The smallest constant C, and the pair of neighbouring times that attains it."""
 
     constant: float
     times: tuple[float, float]
@@ -22,11 +22,15 @@ class TimeLipschitz(NamedTuple):
     """W_p between the contexts at each time and the next."""
 
 
-def time_lipschitz(sigma: Any, *, p: int = 2) -> TimeLipschitz:
-    """The smallest C with W_p(mu_s, mu_t) ≤ C |s − t| for all times of atoms, mu_t = what is seen at t, normalised.
+def time_lipschitz(sigma: SpaceTime, *, p: float = 2) -> TimeLipschitz:
+    """Smallest C with W_p(mu_s, mu_t) ≤ C |s − t| at the times of atoms; mu_t is what is seen at t, normalised.
 
-    The masked theorem is about prompts with a common C. Between the times of its atoms the context of a prompt does not
-    change, so that only these times matter; and of those only neighbours, by the triangle inequality.
+    The masked theorem assumes prompts with a common C. The context of a prompt changes only at the times of its atoms,
+    and by the triangle inequality neighbouring times suffice.
+
+    Arguments:
+        sigma: a prompt with atoms at two times or more.
+        p: exponent of the distance, p ≥ 1.
 
     Statement   for n tokens at times 1/n, …, 1 with diameter D: C ≤ n·D, and C ≥ n·|x_1 − x_2|/2^{1/p}, since the
                 second token halves the weight of the first. So independent tokens have no common C as n grows, and a
@@ -39,7 +43,7 @@ def time_lipschitz(sigma: Any, *, p: int = 2) -> TimeLipschitz:
     >>> found.constant, found.times
     (1.0, (0.5, 1.0))
     """
-    if not isinstance(sigma, SpaceTime):
+    if not isinstance(sigma, SpaceTime):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise DtypeError(
             got=f"a context of type {type(sigma).__name__}", need="a SpaceTime", do="Use mf.SpaceTime.sequence(tokens)."
         )
@@ -51,11 +55,7 @@ def time_lipschitz(sigma: Any, *, p: int = 2) -> TimeLipschitz:
             got="atoms at one time only", need="two different times with mass", do="A single time has no constant."
         )
     contexts = [sigma.until(t).normalized() for t in times]
-    distances = np.array([_distance(mu, nu, p) for mu, nu in pairwise(contexts)])
+    distances = np.array([float(wasserstein(mu, nu, p=p)) for mu, nu in pairwise(contexts)])
     rates = distances / np.diff(times)
     worst = int(rates.argmax())
     return TimeLipschitz(float(rates[worst]), (float(times[worst]), float(times[worst + 1])), distances)
-
-
-def _distance(mu: Discrete, nu: Discrete, p: Any) -> float:
-    return float(wasserstein(mu, nu, p=p))

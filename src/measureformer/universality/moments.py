@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -12,9 +12,11 @@ from numpy.polynomial import chebyshev
 from measureformer.attention import attend
 from measureformer.errors import OptionError, ShapeError, TooManyAtomsError
 from measureformer.measures import AbstractMeasure, Discrete
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import default_float, finite, floats, positive_int
 from measureformer.numerics.random import generator
+from measureformer.numerics.types import ArrayLike, Key
 
 NODES = 33
 """Chebyshev nodes at which L_1 is asked: enough for |b·y| ≤ 1, where it is analytic beyond the interval."""
@@ -22,8 +24,12 @@ MOST_ATOMS = 6
 """Moments of more atoms differ by less than the rounding of the values."""
 
 
-def tilted_mean(mu: AbstractMeasure, b: Any) -> np.ndarray:
-    """∫ y e^{⟨b,y⟩} dmu / ∫ e^{⟨b,y⟩} dmu for tilts b (k, d): the blocks with A = u = c = 0, for all v at once.
+def tilted_mean(mu: AbstractMeasure, b: ArrayLike) -> np.ndarray:
+    """Tilted means ∫ y e^{⟨b,y⟩} dmu / ∫ e^{⟨b,y⟩} dmu: the blocks with A = u = c = 0, for all v at once.
+
+    Arguments:
+        mu: the measure, on R^d.
+        b: tilts, (k, d).
 
     Statement   it is the gradient at b of log M, where M(b) = ∫ e^{⟨b,y⟩} dmu/|mu|; so it determines M, and mu
     Ref         furuya2024.
@@ -37,7 +43,8 @@ def tilted_mean(mu: AbstractMeasure, b: Any) -> np.ndarray:
         raise ShapeError(got=f"b of shape {b.shape}", need=f"(k, {mu.dim})", do="One tilt per row.")
     if isinstance(mu, AbstractGaussianLike):
         return np.asarray(mu.tilt(b)[1])
-    return np.asarray(attend(b, mu.points, mu.points, mu.log_weights).values)  # pyright: ignore[reportAttributeAccessIssue]
+    assert isinstance(mu, AbstractAtomic)  # there are no other measures
+    return np.asarray(attend(b, mu.points, mu.points, mu.log_weights).values)
 
 
 class Moments(NamedTuple):
@@ -47,12 +54,16 @@ class Moments(NamedTuple):
     errors: np.ndarray
 
 
-def moments(first: Callable[[np.ndarray], Any], order: int, *, reach: float = 1.0) -> Moments:
+def moments(first: Callable[[np.ndarray], ArrayLike], order: int, *, reach: float = 1.0) -> Moments:
     """Moments of a probability measure on the line up to `order`, from values of L_1 alone.
 
-    `first` gives L_1(b) = ∫ y e^{by} dmu / ∫ e^{by} dmu for an array (k,) of tilts |b| ≤ reach; it is asked once. All
-    L_k(b) = ∫ y^k e^{by} dmu / ∫ e^{by} dmu follow by differentiation, here of the polynomial through the values, and
-    the moments are L_k(0). Take reach ≈ 1/radius: then L_1 is analytic well beyond the interval.
+    All L_k(b) = ∫ y^k e^{by} dmu / ∫ e^{by} dmu follow from L_1 by differentiating the polynomial through its values,
+    and the moments are L_k(0).
+
+    Arguments:
+        first: L_1(b) = ∫ y e^{by} dmu / ∫ e^{by} dmu for tilts (k,); called once.
+        order: the largest moment.
+        reach: bound on the tilts |b|; take about 1/radius, so that L_1 is analytic well beyond the interval.
 
     Statement   L_{k+1} = L_k' + L_k L_1
     Sharp?      each derivative costs about one digit; the errors are estimates, from the polynomial without its last
@@ -93,8 +104,12 @@ def _climb(first: np.ndarray, order: int, reach: float) -> np.ndarray:
     return np.asarray(out)
 
 
-def atoms_of_moments(values: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Places (n,) and weights (n,) of the measure on the line with n atoms and these moments 0, …, 2n − 1 (Prony).
+def atoms_of_moments(values: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Places (n,) and weights (n,) of the measure on the line with n atoms and given moments (Prony).
+
+    Arguments:
+        values: moments 0, …, 2n − 1; further ones are ignored.
+        n: number of atoms.
 
     Statement   with H_jk = m_{j+k} and H'_jk = m_{j+k+1}, j, k < n, the atoms are the eigenvalues of the pencil H' − λH
     Hypotheses  assumed: exactly n distinct atoms with mass; with fewer, H is singular, and the rest come out with
@@ -112,19 +127,27 @@ def atoms_of_moments(values: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
     if m.ndim != 1 or len(m) < 2 * n:
         raise ShapeError(got=f"moments of shape {m.shape}", need=f"at least {2 * n} of them", do="n atoms need 2n.")
     finite(m, "moments")
-    hankel, shifted = (scipy.linalg.hankel(m[s : s + n], m[s + n - 1 : s + 2 * n - 1]) for s in (0, 1))
-    places = np.sort(np.real(np.asarray(scipy.linalg.eigvals(shifted, hankel))))
+    steps = np.add.outer(np.arange(n), np.arange(n))
+    hankel, shifted = m[steps], m[steps + 1]
+    places = np.sort(np.real(cast("np.ndarray", scipy.linalg.eigvals(shifted, hankel))))
     weights = np.linalg.lstsq(np.vander(places, 2 * n, increasing=True).T, m[: 2 * n], rcond=None)[0]
     return places, weights
 
 
-def identify(tilted: Callable[[np.ndarray], Any], dim: int, n: int, key: Any, *, radius: float = 1.0) -> Discrete:
-    """The measure with n atoms behind the values of its blocks `tilted`: (k, d) tilts ↦ (k, d) tilted means.
+def identify(tilted: Callable[[np.ndarray], ArrayLike], dim: int, n: int, key: Key, *, radius: float = 1.0) -> Discrete:
+    """Identify a measure with n atoms from the values of its blocks, that is, from its tilted means.
 
     Along one random direction θ, b = sθ, the values in that direction are L_1 of the slice θ♯mu: its moments give the
-    places ⟨θ, x_j⟩ and the weights a_j. Once these are known, the other coordinates of the values are linear in those
-    of the atoms, Σ_j p_j(s) x_j with p(s) = softmax(log a + s⟨θ, x⟩): they are found by least squares, with nothing to
-    be matched. `radius` bounds the atoms. At last all numbers are improved together by Gauss–Newton on the values.
+    places ⟨θ, x_j⟩ and the weights a_j. Given these, the other coordinates of the values are linear in those of the
+    atoms, Σ_j p_j(s) x_j with p(s) = softmax(log a + s⟨θ, x⟩), and follow by least squares. Finally, Gauss–Newton on
+    the values refines all numbers together.
+
+    Arguments:
+        tilted: tilted means (k, d) for tilts (k, d), as `tilted_mean` gives them.
+        dim: dimension d of the atoms.
+        n: number of atoms, at most 6.
+        key: random key, for the direction θ.
+        radius: bound on the norms of the atoms.
 
     Statement   x_1, …, x_n and a_1, …, a_n are determined by s ↦ ∇log M(sθ), |s| ≤ 1/radius, for almost every θ
     Hypotheses  assumed: exactly n atoms with mass, and no two of them with the same ⟨θ, x⟩.
@@ -164,7 +187,7 @@ def identify(tilted: Callable[[np.ndarray], Any], dim: int, n: int, key: Any, *,
     logs = np.log(np.maximum(weights, 1e-12)) + s[:, None] * places
     p = np.exp(logs - logs.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
-    points = np.linalg.lstsq(p, means, rcond=None)[0]
+    points = cast("np.ndarray", np.linalg.lstsq(p, means, rcond=None)[0])
     # wider tilts tell atoms apart better, once it is known where to look
     axes = np.concatenate([direction[None], np.eye(dim), -np.eye(dim)])
     wide = (4 / radius * s[:, None, None] * axes).reshape(-1, dim)
@@ -173,7 +196,7 @@ def identify(tilted: Callable[[np.ndarray], Any], dim: int, n: int, key: Any, *,
 
 def _polished(points: np.ndarray, weights: np.ndarray, tilts: np.ndarray, means: np.ndarray) -> Discrete:
     """The measure next to this one that fits the values best, by least squares."""
-    from scipy.optimize import least_squares
+    from scipy import optimize
 
     n, dim = points.shape
 
@@ -188,6 +211,6 @@ def _polished(points: np.ndarray, weights: np.ndarray, tilts: np.ndarray, means:
         return (kernel / kernel.sum(axis=1, keepdims=True) @ places - means).reshape(-1)
 
     start = np.concatenate([points.reshape(-1), np.log(np.maximum(weights, 1e-6))])
-    best = least_squares(misfit, start, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=200).x
+    best = cast("np.ndarray", optimize.least_squares(misfit, start, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=200).x)
     places, logs = measure(best)
     return Discrete.weighted(places.astype(default_float()), np.exp(logs).astype(default_float()))

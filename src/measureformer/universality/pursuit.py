@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -72,9 +72,7 @@ class Nested(NamedTuple):
 
     def coefficients(self, size: int) -> np.ndarray:
         """Coefficients (size, e) of the first columns."""
-        from scipy.linalg import solve_triangular
-
-        return solve_triangular(self.R[:size, :size], self.projections[:size])
+        return _solved(self.R[:size, :size], self.projections[:size])
 
 
 def nested(columns: np.ndarray, y: np.ndarray, *, ridge: float = 0.0, weights: np.ndarray | None = None) -> Nested:
@@ -143,9 +141,7 @@ def left_out(scaled: np.ndarray, gram: np.ndarray, left: np.ndarray, weights: np
     Statement   (I − H)⁻¹ times what is left, with H the block of the hat matrix, all in units of the roots of weights
     Ref         allen1974.
     """
-    from scipy.linalg import solve_triangular
-
-    half = solve_triangular(np.linalg.cholesky(gram), scaled.T, lower=True, check_finite=False)
+    half = _solved(np.linalg.cholesky(gram), scaled.T, lower=True, check_finite=False)
     groups = half.T.reshape(-1, together, len(gram))
     seen = (1 + SINGULAR) * np.eye(together) - groups @ groups.transpose(0, 2, 1)
     roots = np.sqrt(weights)[:, None]
@@ -160,9 +156,7 @@ class Basis(NamedTuple):
 
     def coefficients(self, found: np.ndarray) -> np.ndarray:
         """Coefficients of the first columns, from those of the first orthogonal ones."""
-        from scipy.linalg import solve_triangular
-
-        return solve_triangular(self.R[: len(found), : len(found)], found)
+        return _solved(self.R[: len(found), : len(found)], found)
 
 
 def basis(columns: np.ndarray, *, ridge: float = 0.0) -> Basis:
@@ -177,9 +171,13 @@ def leverages(values: np.ndarray, R: np.ndarray) -> np.ndarray:
                 number of columns over that of rows
     Ref         kiefer1960.
     """
-    from scipy.linalg import solve_triangular
+    return (_solved(R, values.T, trans=1) ** 2).sum(axis=0)
 
-    return (solve_triangular(R, values.T, trans=1) ** 2).sum(axis=0)
+
+def _solved(triangle: np.ndarray, y: np.ndarray, **options: Any) -> np.ndarray:
+    import scipy.linalg
+
+    return cast("np.ndarray", scipy.linalg.solve_triangular(triangle, y, **options))
 
 
 def _penalised(columns: np.ndarray, y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""`Search`: how large the dictionary of a fit is, and from which random blocks and products it is drawn."""
+"""`Search`: settings of a fit, and its dictionary of random blocks and products."""
 
 from __future__ import annotations
 
@@ -14,12 +14,20 @@ from measureformer.universality.factors import Factors
 
 @dataclass(frozen=True)
 class Search:
-    """How a polynomial in blocks is searched for: its size, the dictionary, and the measures that are looked at.
+    """Settings of `fit`: size of the polynomial, random dictionary, and measures.
 
-    The dictionary holds `candidates` random monomials of at most `degree` blocks, drawn from `blocks` random blocks
-    whose logits are up to `sharpness`. Coefficients are fitted on `contexts` measures of at most `atoms` atoms, with
-    `queries` queries each, and on five times as many more and some that are searched for; the worst count more. Errors
-    are then looked for on other measures, of up to 4·atoms atoms.
+    Where a first fit is not good enough, it uses five times more measures and some that it searches for.
+
+    Arguments:
+        terms: most monomials of the polynomial.
+        degree: most blocks in a monomial.
+        blocks: random blocks from which monomials are made.
+        candidates: random monomials of the dictionary.
+        sharpness: largest size of the logits of a block.
+        contexts: measures on which monomials are chosen, and as many on which errors are measured.
+        queries: queries for each measure.
+        atoms: most atoms of a fitted measure; held-out ones have up to 4·atoms.
+        rounds: steps of the adversary that searches for large errors.
 
     >>> import measureformer as mf
     >>> mf.universality.Search(terms=30).degree
@@ -35,7 +43,6 @@ class Search:
     queries: int = 2
     atoms: int = 24
     rounds: int = 24
-    """Steps of the adversary."""
 
     def __post_init__(self) -> None:
         for name in ("terms", "degree", "blocks", "candidates", "contexts", "queries", "atoms", "rounds"):
@@ -45,7 +52,7 @@ class Search:
 
 
 def sizes_of(search: Search) -> tuple[list[int], list[int]]:
-    """Numbers of atoms of the measures that are fitted, and of those on which errors are looked for."""
+    """Numbers of atoms of the fitted measures, and of the held-out ones."""
     most = search.atoms
     seen = sorted({n for n in (1, 2, 3, 5, 8) if n < most} | {most})
     return seen, [n for n in (4, 6, 7, most + 1, 2 * most, 4 * most) if n not in seen]

@@ -1,9 +1,8 @@
-"""Targets: continuous functions of a measure and a point with formulas of their own, to be approximated."""
+"""Targets of approximation: continuous functions of a measure and a point, by formulas."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,25 +10,32 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import scalar
+from measureformer.numerics.types import ArrayLike
 
 
 class Functional(AbstractInContextMap):
-    """The in-context map of a formula f(points (n, d), probabilities (n,), x (d,)), in JAX, with values (e,).
+    """The in-context map of a formula in JAX.
+
+    Arguments:
+        formula: function of points (n, d), probabilities (n,) and one query (d,), with values (e,) or a number.
+        dim: dimension d of the tokens.
+        out: dimension e of the values.
 
     >>> import jax.numpy as jnp, measureformer as mf
     >>> second_moment = mf.universality.Functional(lambda y, a, x: a @ y**2, dim=1, out=1)
-    >>> second_moment(mf.Discrete.weighted([[0.0], [2.0]], [1.0, 3.0]), [5.0]).tolist()
-    [3.0]
+    >>> second_moment(mf.Discrete.uniform([[0.0], [2.0]]), [5.0]).tolist()
+    [2.0]
     """
 
-    formula: Callable[..., Any]
+    formula: Callable[[Array, Array, Array], Array]
     dim: int = eqx.field(static=True)
     out: int = eqx.field(static=True)
 
-    def __init__(self, formula: Callable[[Any, Any, Any], Any], *, dim: int, out: int) -> None:
+    def __init__(self, formula: Callable[[Array, Array, Array], Array], *, dim: int, out: int) -> None:
         self.formula, self.dim, self.out = formula, dim, out
 
     @property
@@ -39,11 +45,15 @@ class Functional(AbstractInContextMap):
     def out_dim(self, dim: int) -> int:
         return self.out
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         if not isinstance(mu, AbstractAtomic) or isinstance(mu, Prefixes):
             raise no_closed_form(self, mu)
         p = jnp.exp(mu.log_weights - mu.log_mass)
-        return jax.vmap(lambda query: jnp.reshape(self.formula(mu.points, p, query), (self.out,)))(x)
+
+        def one(query: Array) -> Array:
+            return jnp.reshape(self.formula(mu.points, p, query), (self.out,))
+
+        return jax.vmap(one)(x)
 
 
 class _SmoothQuantile(eqx.Module):
@@ -85,6 +95,9 @@ class _KernelRegression(eqx.Module):
 def mean(dim: int) -> Functional:
     """(mu, x) ↦ the mean of mu.
 
+    Arguments:
+        dim: dimension of the tokens.
+
     >>> import measureformer as mf
     >>> mf.universality.mean(1)(mf.Discrete.uniform([[0.0], [1.0]]), [7.0]).tolist()
     [0.5]
@@ -95,6 +108,9 @@ def mean(dim: int) -> Functional:
 def variance(dim: int) -> Functional:
     """(mu, x) ↦ ∫ |y − mean|² dmu/|mu|.
 
+    Arguments:
+        dim: dimension of the tokens.
+
     >>> import measureformer as mf
     >>> mf.universality.variance(1)(mf.Discrete.uniform([[0.0], [1.0]]), [7.0]).tolist()
     [0.25]
@@ -102,8 +118,12 @@ def variance(dim: int) -> Functional:
     return Functional(_variance, dim=dim, out=1)
 
 
-def smooth_quantile(level: Any, width: Any) -> Functional:
+def smooth_quantile(level: ArrayLike, width: ArrayLike) -> Functional:
     """(mu, x) ↦ the q with ∫ sigmoid((q − y)/width) dmu/|mu| = level, on the line: a quantile without jumps.
+
+    Arguments:
+        level: of the quantile, in (0, 1).
+        width: of the sigmoid, positive.
 
     >>> import measureformer as mf
     >>> mf.universality.smooth_quantile(0.5, 0.1)(mf.Discrete.uniform([[0.0], [1.0]]), [0.0]).round(9).tolist()
@@ -125,8 +145,12 @@ def distance_to_uniform() -> Functional:
     return Functional(_distance_to_uniform, dim=1, out=1)
 
 
-def softmin_distance(dim: int, temperature: Any) -> Functional:
+def softmin_distance(dim: int, temperature: ArrayLike) -> Functional:
     """(mu, x) ↦ −T log ∫ e^{−|x − y|²/T} dmu(y)/|mu|: a soft squared distance of x to the cloud.
+
+    Arguments:
+        dim: dimension of the tokens.
+        temperature: T, positive.
 
     >>> import measureformer as mf
     >>> mf.universality.softmin_distance(1, 0.1)(mf.Discrete.dirac([2.0]), [0.0]).round(9).tolist()
@@ -135,8 +159,11 @@ def softmin_distance(dim: int, temperature: Any) -> Functional:
     return Functional(_Softmin(scalar(temperature, "temperature")), dim=dim, out=1)
 
 
-def kernel_regression(bandwidth: Any) -> Functional:
+def kernel_regression(bandwidth: ArrayLike) -> Functional:
     """(mu, x) ↦ ∫ K(x₁ − y₁) y₂ dmu / ∫ K(x₁ − y₁) dmu on the plane: labels y₂ at places y₁, Gaussian kernel.
+
+    Arguments:
+        bandwidth: standard deviation of the kernel.
 
     >>> import measureformer as mf
     >>> G = mf.universality.kernel_regression(0.5)

@@ -11,57 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.errors import DtypeError, TrainingError
+from measureformer.errors import DtypeError, OptionError, TrainingError
 from measureformer.flows.training import Problem
 from measureformer.maps.transformer import Transformer
 from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
-from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.numerics.arrays import prng_key
 from measureformer.numerics.random import generator
+from measureformer.numerics.types import Key, PathLike
 from measureformer.storage.folder import Folder
+from measureformer.training.architecture import Architecture
 from measureformer.training.loop import trained
 from measureformer.training.optimization import Optimization
 from measureformer.universality.compiled import Layers, Weights, as_transformer, values
-from measureformer.universality.contexts import Contexts, answers, drawn
+from measureformer.universality.contexts import Contexts, Target, answers, drawn
 from measureformer.universality.search import Search, sizes_of
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """An ordinary transformer: tokens of dimension `dim`, `layers` times attention with `heads` and a GELU perceptron.
-
-    >>> import measureformer as mf
-    >>> mf.universality.Architecture(layers=1, dim=8, heads=2, width=16).parameters(2, 1)
-    569
-    """
-
-    layers: int = 2
-    dim: int = 16
-    heads: int = 2
-    width: int = 32
-
-    def __post_init__(self) -> None:
-        for name in ("layers", "dim", "heads", "width"):
-            positive_int(getattr(self, name), name)
-
-    @property
-    def head_dim(self) -> int:
-        return max(1, self.dim // self.heads)
-
-    def parameters(self, in_dim: int, out_dim: int) -> int:
-        """Number of weights and biases between tokens in R^in_dim and values in R^out_dim."""
-        layer = 4 * self.heads * self.head_dim * self.dim + self.width * (2 * self.dim + 1) + self.dim
-        return self.layers * layer + self.dim * (in_dim + 1) + out_dim * (self.dim + 1)
-
-    def random(self, rng: np.random.Generator, in_dim: int, out_dim: int) -> Weights:
-        """Gaussian weights; every layer moves tokens a little at first."""
-        L, D, H, k, w = self.layers, self.dim, self.heads, self.head_dim, self.width
-        Q, K, V = rng.normal(size=(3, L, H, k, D)) / np.sqrt(D)
-        W = rng.normal(size=(L, H, D, k)) / np.sqrt(L * H * k)
-        W1, W2 = rng.normal(size=(L, w, D)) * np.sqrt(2 / D), rng.normal(size=(L, D, w)) / np.sqrt(L * w)
-        embed = rng.normal(size=(D, in_dim + 1))
-        readout = np.concatenate([rng.normal(size=(out_dim, D)) / np.sqrt(D), np.zeros((out_dim, 1))], axis=1)
-        return Weights(embed, Layers(Q, K, V, W, W1, np.zeros((L, w)), W2, np.zeros((L, D))), readout)
 
 
 @dataclass(frozen=True)
@@ -91,41 +55,46 @@ class Trained:
 
 
 def train_functional(
-    target: Any,
-    domain: Any,
-    key: Any,
+    target: Target,
+    domain: AbstractDomain,
+    key: Key,
     *,
     architecture: Architecture | None = None,
     optimization: Optimization | None = None,
     search: Search | None = None,
-    save: Any = None,
+    save: PathLike | None = None,
 ) -> Trained:
     """An ordinary transformer that approximates a target Γ*(mu, x), trained by gradients on random measures.
 
-    Errors are reported on the measures on which those of `fit` are, with the same key and `search`. What is minimised
-    is the mean square error over the variance of the target. Of `training`, steps, method, rate and tol are used;
-    solver and depth are of flows. With `save`, a folder, an interrupted training goes on with the same bits.
+    It minimises the mean square error over the variance of the target. Errors are reported on the measures on which
+    those of `fit` are, with the same key and `search`.
+
+    Arguments:
+        target: a function (mu, x) ↦ Γ*(mu, x) of a `Discrete` and queries (m, d).
+        domain: the compact set of the atoms and queries.
+        key: decides on measures and initial weights.
+        architecture: its `norm` must be "none" and its `branch` 1; Architecture(16, 2, 2, 32) by default.
+        optimization: 2000 steps of Adam at the rate 0.005 by default; its `batch` is not used.
+        search: numbers of measures and queries, as in `fit`.
+        save: a folder; an interrupted training resumes from it with the same bits.
 
     Statement   min_θ mean |T_θ[mu](x) − Γ*(mu, x)|² over finitely many (mu, x)
     Cost        for each update all measures, forth and back.
     Ref         furuya2024.
 
     >>> import jax, measureformer as mf
-    >>> small = mf.universality.Architecture(layers=1, dim=8, width=8)
+    >>> small = mf.Architecture(width=8, layers=1, hidden=8, norm="none")
     >>> mf.universality.train_functional(
     ...     mf.universality.variance(1), mf.Box([0.0], [1.0]), jax.random.key(0), architecture=small,
     ...     optimization=mf.Optimization(steps=30), search=mf.universality.Search(contexts=60),
     ... ).parameters
     425
     """
-    architecture = Architecture() if architecture is None else architecture
+    architecture = Architecture(16, 2, 2, 32, norm="none") if architecture is None else architecture
     if optimization is None:
         optimization = Optimization(steps=2000, rate=0.005, clip=None, warmup=0.0, final=0.0)
     search = Search() if search is None else search
-    if not isinstance(domain, AbstractDomain):
-        raise DtypeError(
-            got=f"a domain of type {type(domain).__name__}", need="a compact domain", do="Pass mf.Box(low, high)."
-        )
+    _check(architecture, domain)
     rng = generator(key)
     seen, unseen = sizes_of(search)
     held_out = drawn(rng, domain, search.contexts, unseen, search.queries)
@@ -139,7 +108,7 @@ def train_functional(
         (goals - middle) / spread,
         np.full(contexts.x.shape[:2], 1 / (contexts.size * search.queries)),
     )
-    start = architecture.random(rng, domain.dim, goals.shape[-1])
+    start = _random(architecture, rng, domain.dim, goals.shape[-1])
     about = {
         "contexts": contexts.size,
         "dim": domain.dim,
@@ -149,7 +118,7 @@ def train_functional(
     folder = None if save is None else Folder.at(save, about, [*problem, *jax.tree.leaves(start)])
     run = trained(start, SquaredError(problem), optimization, prng_key(key), folder=folder)
     weights = _unscaled(run.good, middle, spread)
-    net = as_transformer(weights, jax.nn.gelu, (architecture.width,) * architecture.layers)
+    net = as_transformer(weights, jax.nn.gelu, (architecture.units,) * architecture.layers)
     if run.failed:
         raise TrainingError(
             got=f"a loss that is not finite after {run.done} steps",
@@ -160,7 +129,7 @@ def train_functional(
     errors = [_errors(weights, c, y) for c, y in ((contexts, goals), (held_out, truth))]
     return Trained(
         transformer=net,
-        parameters=architecture.parameters(domain.dim, goals.shape[-1]),
+        parameters=sum(leaf.size for leaf in jax.tree.leaves(weights)),
         losses=run.losses,
         stopped=run.stopped,
         training_sup=float(errors[0].max()),
@@ -168,6 +137,30 @@ def train_functional(
         held_out_rms=float(np.sqrt((errors[1] ** 2).mean())),
         scale=float(np.abs(truth - truth.mean(axis=(0, 1))).max()),
     )
+
+
+def _check(architecture: Architecture, domain: Any) -> None:
+    if architecture.norm != "none" or architecture.branch != 1:
+        raise OptionError(
+            got=f"norm = {architecture.norm!r}, branch = {architecture.branch}",
+            need='norm = "none" and branch = 1: layers here have no LayerNorm and no factor',
+            do='Pass mf.Architecture(width=16, layers=2, hidden=32, norm="none"), say.',
+        )
+    if not isinstance(domain, AbstractDomain):
+        raise DtypeError(
+            got=f"a domain of type {type(domain).__name__}", need="a compact domain", do="Pass mf.Box(low, high)."
+        )
+
+
+def _random(a: Architecture, rng: np.random.Generator, in_dim: int, out_dim: int) -> Weights:
+    """Gaussian weights; every layer moves tokens a little at first."""
+    L, D, H, k, w = a.layers, a.width, a.heads, a.width // a.heads, a.units
+    Q, K, V = rng.normal(size=(3, L, H, k, D)) / np.sqrt(D)
+    W = rng.normal(size=(L, H, D, k)) / np.sqrt(L * H * k)
+    W1, W2 = rng.normal(size=(L, w, D)) * np.sqrt(2 / D), rng.normal(size=(L, D, w)) / np.sqrt(L * w)
+    embed = rng.normal(size=(D, in_dim + 1))
+    readout = np.concatenate([rng.normal(size=(out_dim, D)) / np.sqrt(D), np.zeros((out_dim, 1))], axis=1)
+    return Weights(embed, Layers(Q, K, V, W, W1, np.zeros((L, w)), W2, np.zeros((L, D))), readout)
 
 
 class SquaredError(eqx.Module):

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from measureformer.atlas.helpers.random import once
-from measureformer.incontext import Architecture, InContextModel, observables
+from measureformer.incontext import InContextModel, observables
 from measureformer.incontext.models import Reading
 from measureformer.incontext.tasks import Prompts, Task
 from measureformer.incontext.train import InContextLoss, Trained
+from measureformer.training.architecture import Architecture
 from measureformer.training.loop import Observer, trained
 from measureformer.training.optimization import Optimization
 

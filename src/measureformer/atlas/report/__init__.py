@@ -33,8 +33,12 @@ def write_report(
     `index.html` and a page for each chapter · `atlas.json`, which holds everything · `references.bib` ·
     `figures/NAME.svg` and `.pdf` · `results/NAME.json` · `tables/NAME-checks.csv` and `-figure.csv`.
 
-    `missing` names claims that have no result and says why; those of the survey with neither are shown as not run.
-    `jobs` figures are drawn at the same time.
+    Arguments:
+        results: one for each claim that was measured.
+        out: folder of the atlas.
+        missing: claims without a result, and why; claims of the survey with neither are shown as not run.
+        survey: chapters and notes, in the order of teaching.
+        jobs: figures that are drawn at the same time.
     """
     # all names are checked before anything is written
     atlas = Atlas.of(results, missing, survey)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from importlib import resources
 
 from measureformer.atlas.atlas import Note
-from measureformer.atlas.references import Reference, references
+from measureformer.atlas.references import Reference, bibliography, references
 
 FILE = "references.bib"
 
@@ -19,18 +18,17 @@ def keys_of(reference: str) -> list[str]:
 
 def cited(notes: Iterable[Note]) -> dict[Reference, list[str]]:
     """Every known reference that is cited, by first author and year, with the claims that cite it."""
+    known = references()
     found: dict[Reference, list[str]] = {}
     for note in notes:
         for key in keys_of(note.reference):
-            if key in references():
-                found.setdefault(references()[key], []).append(note.claim)
+            if key in known:
+                found.setdefault(known[key], []).append(note.claim)
     return dict(sorted(found.items(), key=lambda item: item[0].key))
 
 
 def bibtex(keys: Iterable[str]) -> str:
-    """The entries of `refs.bib` with these keys, as they stand there."""
-    text = resources.files("measureformer.atlas").joinpath("refs.bib").read_text(encoding="utf-8")
+    """The entries with these keys, as they stand in the bibliography."""
     wanted = set(keys)
-    entries = re.findall(r"^@\w+\{([^,]+),\n.*?^\}$", text, re.MULTILINE | re.DOTALL)
-    blocks = [match[0] for match in re.finditer(r"^@\w+\{[^,]+,\n.*?^\}$", text, re.MULTILINE | re.DOTALL)]
-    return "\n\n".join(block for key, block in zip(entries, blocks, strict=True) if key in wanted) + "\n"
+    entries = re.finditer(r"^@\w+\{([^,]+),\n.*?^\}$", bibliography(), re.MULTILINE | re.DOTALL)
+    return "\n\n".join(entry[0] for entry in entries if entry[1] in wanted) + "\n"

@@ -71,7 +71,7 @@ def followed() -> Follow | None:
 def plans_of_heads(arrays: Any, times: Any, tol: float, margin: float) -> tuple[GridPlan, ...]:
     """One plan per head for concrete queries and keys, with which values and log-normaliser are within tol."""
     q, k, v, log_weights = (np.asarray(a, np.float64) for a in arrays)
-    pair = None if times is None else tuple(np.asarray(t, np.float64) for t in times)
+    pair = None if times is None else (np.asarray(times[0], np.float64), np.asarray(times[1], np.float64))
     made = []
     for index in np.ndindex(*q.shape[:-2]):
         own = log_weights if log_weights.ndim == 1 else log_weights[index]

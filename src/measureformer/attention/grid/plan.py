@@ -11,9 +11,13 @@ from jaxtyping import Array, Bool, Float, Int
 
 from measureformer.attention.grid.causal import Prefix, on_prefix
 from measureformer.attention.grid.certificate import Scales, argument, log_dropped
+from measureformer.attention.grid.costs import Costs
 from measureformer.attention.grid.sums import Direct, Group, Points, inside, interpolate, multiply, one_by_one, spread
 from measureformer.numerics.arrays import floats, host, namespace
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.types import ArrayLike
+
+DEFAULT_TOL = 1e-9
 
 
 class Frame(eqx.Module):
@@ -66,9 +70,9 @@ class Moments(NamedTuple):
 
 
 class GridPlan(eqx.Module):
-    """Cells and boxes for given queries and keys. Make one with `GridPlan.make`, outside of any jit, and use it inside.
+    """Cells and boxes for given queries and keys: made by `GridPlan.make` outside of `jit`, used inside it.
 
-    It stays valid for other values and log-weights, and while `covers(q, k)` says so for points that have moved.
+    It serves any values and log-weights, and points that have moved as long as `covers(q, k)`.
 
     >>> import numpy as np, measureformer as mf
     >>> x = np.linspace(-1, 1, 500)[:, None]
@@ -90,22 +94,53 @@ class GridPlan(eqx.Module):
     """For causal sums, instead of groups of boxes: running sums, which are added up."""
 
     @staticmethod
-    def make(q: Any, k: Any, log_weights: Any = None, **options: Any) -> GridPlan:
-        """A plan for these points; options are `tol`, `margin`, `columns`, `costs`, `times`, `window`.
+    def make(
+        q: ArrayLike,
+        k: ArrayLike,
+        log_weights: ArrayLike | None = None,
+        *,
+        tol: float = DEFAULT_TOL,
+        margin: float = 0.0,
+        columns: int = 3,
+        costs: Costs | None = None,
+        times: tuple[ArrayLike, ArrayLike] | None = None,
+        window: float | None = None,
+    ) -> GridPlan:
+        """A plan for concrete queries and keys in dimension 1, 2 or 3.
 
-        `tol` bounds the error of log Z, and that of values of size 1/2 or less. With a `margin` the cells are larger
-        by that factor of their width, and the plan stays valid for a while when points move.
+        Arguments:
+            q: queries, (m, d).
+            k: keys, (n, d).
+            log_weights: logarithms of the weights of the keys, (n,); all 0 by default, −inf hides a key.
+            tol: bound for the error of log Z, and for that of values of norm at most 1/2; between 0 and 1.
+            margin: fraction of their width by which cells are larger than needed, for points that move; in [0, 1].
+            columns: columns of the values plus one, for which the costs are estimated.
+            costs: seconds per unit of work, by which the planner chooses; fixed constants by default.
+            times: times of the queries (m,) and of the keys (n,), for a causal mask; dimension 1 and 2 only.
+            window: length of the past that a query sees; all of it by default.
         """
         from measureformer.attention.grid.planner import make_plan
 
-        return make_plan(q, k, log_weights, **options)
+        return make_plan(
+            q, k, log_weights, tol=tol, margin=margin, columns=columns, costs=costs, times=times, window=window
+        )
 
-    def covers(self, q: Any, k: Any) -> Bool[Array, ""]:
-        """Whether every point is still in its cell, so that the certificates hold. Compiled; works under a trace."""
+    def covers(self, q: ArrayLike, k: ArrayLike) -> Bool[Array, ""]:
+        """Whether every point is still in its cell, so that the certificates hold; works under a trace.
+
+        Arguments:
+            q: as many queries as in the plan, (m, d).
+            k: as many keys as in the plan, (n, d).
+        """
         return _covers(self, *self.filled(floats(q, "q"), floats(k, "k")))
 
-    def filled(self, q: Any, k: Any) -> tuple[Any, Any]:
-        """Queries and keys with copies of their first rows, up to the sizes that the plan's programs take."""
+    def filled(self, q: Array, k: Array) -> tuple[Array, Array]:
+        """Queries and keys with copies of their first rows, up to the sizes that the plan's programs take.
+
+        Arguments:
+            q: queries, (m, d).
+            k: keys, (n, d).
+        """
         xp = namespace(q, k)
         sizes = len(self.place), bucket(len(k))
         return tuple(

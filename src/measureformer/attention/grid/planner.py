@@ -14,7 +14,7 @@ from measureformer.attention.grid.certificate import UNIT, Scales, argument
 from measureformer.attention.grid.chebyshev import axis_matrix
 from measureformer.attention.grid.costs import Costs
 from measureformer.attention.grid.layout import Cut, bounding
-from measureformer.attention.grid.plan import Cells, Frame, GridPlan
+from measureformer.attention.grid.plan import DEFAULT_TOL, Cells, Frame, GridPlan
 from measureformer.attention.grid.shapes import TRIALS, Demand, cheapest, shaped_by
 from measureformer.attention.grid.sums import Group
 from measureformer.attention.grid.tree import Found, Keys, merged, search, summary_of_keys
@@ -23,6 +23,7 @@ from measureformer.attention.windows import ranks, windowed
 from measureformer.errors import DimensionMismatchError, OptionError, ToleranceError, TracedError
 from measureformer.numerics.arrays import finite, floats, is_traced, on_device, shaped
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.types import ArrayLike
 
 MOST_TURNED = 300.0
 """Largest condition number of balanced coordinates: it multiplies the rounding of arguments."""
@@ -32,8 +33,6 @@ WORTH = 0.02
 
 STEADY = 4.0
 """How much more one box may cost than many, where points are to move: the shapes of many change with every plan."""
-
-DEFAULT_TOL = 1e-9
 
 
 class Framed(NamedTuple):
@@ -46,34 +45,34 @@ class Framed(NamedTuple):
 
 
 def make_plan(
-    q: Any,
-    k: Any,
-    log_weights: Any = None,
+    q: ArrayLike,
+    k: ArrayLike,
+    log_weights: ArrayLike | None = None,
     *,
     tol: float = DEFAULT_TOL,
     margin: float = 0.0,
     columns: int = 3,
     costs: Costs | None = None,
-    times: Any = None,
-    window: Any = None,
+    times: tuple[ArrayLike, ArrayLike] | None = None,
+    window: float | None = None,
 ) -> GridPlan:
-    """A plan whose certificates stay below `tol`, or a refusal that says how small a tolerance can be."""
+    """`GridPlan.make`: certificates stay below `tol`, or a refusal says how small a tolerance can be."""
     if is_traced(q, k, log_weights):
         raise TracedError(
             got="a plan for traced points (inside jit, grad or vmap)",
             need="concrete points, because cells are made on the host",
             do="Call GridPlan.make outside and pass the plan in.",
         )
-    q, k = (np.asarray(shaped(floats(a, name), name, "n d"), np.float64) for a, name in ((q, "q"), (k, "k")))
-    lw = np.zeros(len(k)) if log_weights is None else np.asarray(floats(log_weights, "log_weights"), np.float64)
-    _check(q, k, tol, margin)
+    x, y = (np.asarray(shaped(floats(a, name), name, "n d"), np.float64) for a, name in ((q, "q"), (k, "k")))
+    lw = np.zeros(len(y)) if log_weights is None else np.asarray(floats(log_weights, "log_weights"), np.float64)
+    _check(x, y, tol, margin)
     kept = np.flatnonzero(lw > -np.inf)
-    framed = in_frame(q, k if len(kept) == len(k) else k[kept], lw[kept])
-    demand = _demand(framed, q, tol, columns, margin, Costs() if costs is None else costs)
+    framed = in_frame(x, y if len(kept) == len(y) else y[kept], lw[kept])
+    demand = _demand(framed, x, tol, columns, margin, Costs() if costs is None else costs)
     if times is not None or window is not None:
         pair = None if times is None else tuple(np.asarray(floats(t, "times"), np.float64) for t in times)
         return causal_plan(framed, demand, windowed(pair, window), kept, tol)[0]
-    return _planned(framed, demand, kept, len(k), *_boxes(framed, demand, tol))
+    return _planned(framed, demand, kept, len(y), *_boxes(framed, demand, tol))
 
 
 def cheaper_plan(arrays: Any, times: Any, tol: float, costs: Costs) -> GridPlan | None:

@@ -17,6 +17,7 @@ from measureformer.maps import MLP, AbstractInContextMap, Causal, Identity, Resi
 from measureformer.maps.affine import AffineAttention, RotaryAttention
 from measureformer.maps.compose import Compose
 from measureformer.measures import SpaceTime
+from measureformer.measures.atomic import AbstractAtomic
 
 Heads = AffineAttention | RotaryAttention
 LARGEST = 1e300
@@ -83,7 +84,7 @@ class Anatomy:
     heads: int
     block: Callable[[int], Block]
     """Layer i."""
-    tokens: Callable[[Any], Any]
+    tokens: Callable[[Any], AbstractAtomic]  # from token numbers or a Table, as `reads` says
     """Checked input to the measure of its tokens, before `entry`; a `SpaceTime` whose times are the positions."""
     entry: Callable[[], AbstractInContextMap] = Identity
     """What happens to tokens before the first layer: positions, a normalisation, a change of dimension."""
@@ -102,7 +103,12 @@ class Anatomy:
 
 @dataclass(frozen=True)
 class Family:
-    """How to read models of a family: `read(checkpoint)` returns the anatomy.
+    """How to read models of a family.
+
+    Arguments:
+        name: its name in reports.
+        model_types: values of `model_type` in config.json, or of general.architecture in a GGUF file, that it reads.
+        read: a function from the checkpoint to the anatomy.
 
     >>> import measureformer as mf
     >>> "gpt2" in mf.lens.architectures.known()
@@ -111,7 +117,6 @@ class Family:
 
     name: str
     model_types: tuple[str, ...]
-    """Values of `model_type` in config.json, or of general.architecture in a GGUF file, that it reads."""
     read: Callable[[Checkpoint], Anatomy]
 
 
@@ -120,6 +125,9 @@ _REGISTRY: dict[str, Family] = {}
 
 def register(architecture: Family) -> Family:
     """Make a family of models known to `mf.lens.load`, under each of its model types.
+
+    Arguments:
+        architecture: the family; it replaces those of the same model types, and is returned.
 
     >>> import measureformer as mf
     >>> from measureformer.lens.architectures import gpt2

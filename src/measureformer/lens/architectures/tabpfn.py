@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -27,27 +26,34 @@ from measureformer.lens.architectures.base import (
 from measureformer.lens.checkpoint import Checkpoint
 from measureformer.maps import MLP, AffineAttention, LayerNorm
 from measureformer.measures import Discrete
+from measureformer.numerics.types import ArrayLike
 
 LAYER = "transformer_encoder.layers.{}."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Table:
-    """A task for a learner of tables: labelled rows (with masses, if they differ), and rows to be predicted.
+    """A task for a model of tables: labelled rows, and rows to predict.
+
+    Arguments:
+        X: features of the labelled rows, (n, f).
+        y: their labels, (n,).
+        queries: features of the rows to predict, (m, f).
+        weights: masses of the labelled rows, (n,); equal by default.
 
     >>> Table([[0.0], [1.0]], [0, 1], [[0.5]]).X.shape
     (2, 1)
     """
 
-    X: Any
-    y: Any
-    queries: Any
-    weights: Any = None
+    X: np.ndarray
+    y: np.ndarray
+    queries: np.ndarray
+    weights: np.ndarray
 
-    def __post_init__(self) -> None:
-        X, queries = (np.atleast_2d(np.asarray(rows, np.float64)) for rows in (self.X, self.queries))
-        y = np.asarray(self.y, np.float64)
-        weights = np.ones(len(X)) / max(len(X), 1) if self.weights is None else np.asarray(self.weights, np.float64)
+    def __init__(self, X: ArrayLike, y: ArrayLike, queries: ArrayLike, weights: ArrayLike | None = None) -> None:
+        X, queries = (np.atleast_2d(np.asarray(rows, np.float64)) for rows in (X, queries))
+        y = np.asarray(y, np.float64)
+        weights = np.ones(len(X)) / max(len(X), 1) if weights is None else np.asarray(weights, np.float64)
         good = X.ndim == queries.ndim == 2 and X.shape[1] == queries.shape[1] and X.size and queries.size
         if not good or y.shape != (len(X),) or weights.shape != (len(X),):
             raise TextError(

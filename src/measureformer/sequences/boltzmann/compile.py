@@ -1,18 +1,19 @@
-"""`compile`: perceptron, one softmax head, perceptron. A function of sequences in one layer of attention."""
+"""`compile_one_layer`: a function of sequences in one layer of attention, between two perceptrons."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from measureformer.errors import OptionError, ShapeError
+from measureformer.errors import ShapeError
 from measureformer.numerics.arrays import finite, floats, positive_int
-from measureformer.sequences.activation import power_of_two_below
+from measureformer.numerics.types import ArrayLike
 from measureformer.sequences.boltzmann.memory import Memory, remembered
 from measureformer.sequences.budget import distance
-from measureformer.sequences.cells import Grid, cells_of, checked_size
+from measureformer.sequences.cells import Grid, cells_of, checked_ramp, checked_size
 from measureformer.sequences.function import SequenceFunction, refuse_not_equivariant
 
 if TYPE_CHECKING:
@@ -31,18 +32,22 @@ class OneLayer:
 
     function: SequenceFunction
     grid: Grid
-    ramp: Any
+    ramp: float
     memory: Memory
     attention: int = 1
 
     @property
     def parameters(self) -> int:
-        """Staircase with two ReLUs for each step and coordinate, head, look-up."""
+        """Of the staircase, with two ReLUs for each step and coordinate, the head and the look-up."""
         steps = 2 * self.grid.d * (self.grid.cells - 1)
         return steps * (2 * self.grid.d + 1) + self.grid.d + self.memory.parameters
 
     def quantised(self, X: np.ndarray) -> np.ndarray:
-        """Centres of cells; on [k δ − ramp, k δ) on the way from one to the next."""
+        """Centres of cells, interpolated on the ramps [k δ − ramp, k δ).
+
+        Arguments:
+            X: sequences (…, n, d).
+        """
         D = self.grid.cells
         knots = np.arange(1, D) / D
         above = np.searchsorted(knots, X, side="right")
@@ -50,8 +55,12 @@ class OneLayer:
         rise = np.clip((X - knots[ahead] + self.ramp) / self.ramp, 0, 1) * (above < D - 1)
         return (above + rise + 0.5) / D
 
-    def run(self, X: Any) -> np.ndarray:
-        """The network on sequences (batch, n, d) in the cube, or on one (n, d)."""
+    def run(self, X: ArrayLike) -> np.ndarray:
+        """The network's values on sequences.
+
+        Arguments:
+            X: sequences (batch, n, d) in the cube, or one (n, d).
+        """
         X = np.asarray(floats(X, "X"), float)
         if X.ndim not in (2, 3) or X.shape[-2:] != (self.grid.n, self.grid.d):
             need = f"(batch, {self.grid.n}, {self.grid.d}) or ({self.grid.n}, {self.grid.d})"
@@ -59,15 +68,20 @@ class OneLayer:
         finite(X, "X")
         return self.memory.run(self.quantised(X))
 
-    def error(self, p: Any = 2.0, *, points: int = 4000) -> float:
-        """The L^p distance to f over the cube, measured at the points that `error_budget` uses."""
+    def error(self, p: float = 2.0, *, points: int = 4000) -> float:
+        """The L^p distance to f over the cube, measured at the points that `Construction.error_budget` uses.
+
+        Arguments:
+            p: exponent, 1 ≤ p < ∞.
+            points: number of random sequences.
+        """
         from measureformer.sequences.budget import SEED
 
         X = np.random.default_rng(SEED).uniform(size=(points, self.grid.n, self.grid.d))
         return distance(self.run(X), self.function(X), p)
 
     def as_map(self) -> Compose:
-        """The same network of ordinary maps: MLP ⋄ Residual(Attention) ⋄ MLP."""
+        """The network as ordinary maps: MLP ⋄ Residual(Attention) ⋄ MLP."""
         from measureformer.maps import MLP
 
         D, d, e = self.grid.cells, self.grid.d, self.ramp
@@ -78,11 +92,20 @@ class OneLayer:
         return self.memory.as_map() @ MLP(W1, b1, W2, np.full(d, 0.5 / D))
 
 
-def compile_one_layer(f: Any, *, d: int, n: int, delta: Any, ramp: Any = 1e-3) -> OneLayer:
-    """A network with one softmax head that is close to f on sequences of n tokens in the cube [0, 1]^d.
+def compile_one_layer(
+    f: Callable[[np.ndarray], ArrayLike], *, d: int, n: int, delta: float, ramp: float = 1e-3
+) -> OneLayer:
+    """Compile f into a network with one softmax head, close to it on sequences of n tokens in the cube [0, 1]^d.
 
-    f is as in `yun.compile` without positions. Two tokens in one cell are sent to 0, as there. Depth is traded for the
-    width of the look-up, which has n·C(N, n) values.
+    Compared with `compile_yun`, it trades depth for the width of a look-up with n·C(N, n) values. Sequences with two
+    tokens in one cell are sent to 0.
+
+    Arguments:
+        f: permutation-equivariant function from (n, d) to (n, d), or from (batch, n, d) to the same shape.
+        d: dimension of the tokens.
+        n: number of tokens.
+        delta: side of a cell, 1 over a whole number ≥ 2.
+        ramp: width over which ReLUs replace a jump, at most delta/4; rounded down to a power of two.
 
     Statement   for f continuous and permutation equivariant and ε > 0 there are two perceptrons and one softmax head of
                 rank 1 with d_p(f, FF ∘ SA ∘ FF) < ε
@@ -98,8 +121,7 @@ def compile_one_layer(f: Any, *, d: int, n: int, delta: Any, ramp: Any = 1e-3) -
     d, n, cells = positive_int(d, "d"), positive_int(n, "n"), cells_of(delta)
     grid = Grid(d, n, cells)
     checked_size(grid)
-    if not (isinstance(ramp, (int, float)) and 0 < ramp <= 0.25 / cells):
-        raise OptionError(got=f"ramp = {ramp!r}", need="0 < ramp ≤ delta/4", do="Leave it out for 1e-3.")
+    ramp = checked_ramp(ramp, grid)
     function = SequenceFunction(f, d, n)
     refuse_not_equivariant(function)
     vocabulary = (np.stack(np.unravel_index(np.arange(grid.tokens), (cells,) * d, order="F"), axis=-1) + 0.5) / cells
@@ -108,11 +130,11 @@ def compile_one_layer(f: Any, *, d: int, n: int, delta: Any, ramp: Any = 1e-3) -
     values = function((contexts + 0.5) / cells)
     twice = _with_repetitions(grid)
     everything = np.concatenate([ids, twice]), np.concatenate([values, np.zeros((len(twice), n, d))])
-    return OneLayer(function, grid, power_of_two_below(float(ramp)), remembered(vocabulary, *everything, "practical"))
+    return OneLayer(function, grid, ramp, remembered(vocabulary, *everything, "practical"))
 
 
 def _with_repetitions(grid: Grid) -> np.ndarray:
-    """Contexts (m, n) in which a token occurs twice: they are answered with 0, so they need codes of their own."""
+    """Contexts (m, n) in which a token occurs twice: their value is 0, so they need codes of their own."""
     import itertools
 
     every = np.array(list(itertools.combinations_with_replacement(range(grid.tokens), grid.n)))

@@ -1,21 +1,21 @@
-"""What one layer of hard attention cannot do: two contexts that it does not tell apart."""
+"""`hardmax_collision`: two contexts that one layer of hard attention cannot distinguish."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from measureformer.errors import ShapeError
 from measureformer.maps.heads import AbstractHeads
 from measureformer.numerics.arrays import finite, floats, positive_int
+from measureformer.numerics.types import ArrayLike
 
 
 @dataclass(frozen=True, eq=False)
 class Collision:
-    """A token, and two contexts of it between which a layer of hard attention makes no difference.
+    """A token and two of its contexts that a layer of hard attention cannot distinguish.
 
     >>> import measureformer as mf
     >>> found = mf.sequences.hardmax_collision([[1.0], [1.5], [2.0]], 2)
@@ -29,11 +29,15 @@ class Collision:
     second: np.ndarray
 
 
-def hardmax_collision(tokens: Any, n: int, heads: AbstractHeads | None = None) -> Collision | None:
-    """Two contexts of n of these tokens (V, d) that hard attention answers alike for a token in both, or None.
+def hardmax_collision(tokens: ArrayLike, n: int, heads: AbstractHeads | None = None) -> Collision | None:
+    """Find two contexts of a token for which one layer of hard attention gives it the same value, or None.
 
-    Each head of one layer shows a query one of the tokens of its context: contexts that differ in the others are the
-    same to it. Without `heads`, keys and queries are the tokens themselves.
+    Each head shows a query one token of its context, so contexts that differ only in the others are the same to it.
+
+    Arguments:
+        tokens: the vocabulary, (V, d).
+        n: number of tokens in a context, at most V.
+        heads: attention heads on R^d; by default one head whose keys and queries are the tokens themselves.
 
     Ref         kajitsuka2024, Theorem 1.
 
@@ -52,13 +56,13 @@ def hardmax_collision(tokens: Any, n: int, heads: AbstractHeads | None = None) -
     contexts = np.array(list(itertools.combinations(range(len(V)), n)))
     for query in range(len(V)):
         mine = contexts[(contexts == query).any(axis=1)]
-        # the token that each head picks, up to ties, which are shared: a set of picks says all that the layer sees
+        # the tokens that each head picks, several in a tie: all that the layer sees of a context
         among = scores[:, query][:, mine]
         picks = [
             tuple(sorted(set(map(int, c[s == s.max()]))) for s in a)
             for a, c in zip(among.transpose(1, 0, 2), mine, strict=True)
         ]
-        met: dict[Any, np.ndarray] = {}
+        met: dict[str, np.ndarray] = {}
         for pick, context in zip(map(str, picks), mine, strict=True):
             if pick in met:
                 return Collision(V[query], V[met[pick]], V[context])

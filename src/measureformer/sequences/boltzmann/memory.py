@@ -1,21 +1,23 @@
-"""`memorize`: one softmax head of rank 1, and a look-up of what it tells."""
+"""`memorize`: one softmax head of rank 1, and a look-up of the codes that it computes."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from measureformer.errors import ConstructionError, DimensionMismatchError, DomainError, OptionError, ShapeError, need
+from measureformer.errors import ConstructionError, DimensionMismatchError, DomainError, OptionError, ShapeError
 from measureformer.numerics.arrays import finite, floats
-from measureformer.sequences.boltzmann.operator import kajitsuka24_log_separation
+from measureformer.numerics.types import ArrayLike
+from measureformer.sequences.boltzmann.operator import kajitsuka24_log_separation, multiprecision
 
 if TYPE_CHECKING:
     from measureformer.maps.compose import Compose
 
+Mode = Literal["practical", "certified"]
 SEED, DIRECTIONS, TEMPERATURES = 2307, 400, 120
 LONGEST, DIGITS, PRECISE = 1 << 18, 20_000, 20_000
 """Most codes; most digits; most codes that are computed with many digits."""
@@ -25,10 +27,10 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """A network that answers sequences it has seen: one softmax head of rank 1, then a look-up by bumps.
+    """A network that maps memorised sequences to their targets: one softmax head of rank 1, then a look-up by bumps.
 
     The head adds to a token x, along the unit vector v, `reach` times the average of v·y over the tokens y of its
-    context with shares softmax(c (v·x)(v·y)). One number then tells token and context, v·(the result): its code.
+    context with shares softmax(c (v·x)(v·y)). The number v·(the result), its code, then determines token and context.
 
     >>> import measureformer as mf
     >>> X, Y = [[[1.0], [1.5]], [[1.5], [2.0]]], [[[0.0], [1.0]], [[2.0], [3.0]]]
@@ -39,16 +41,16 @@ class Memory:
     [1, 1, 1]
     """
 
-    mode: str
+    mode: Mode
     v: np.ndarray
     """(d,)"""
     c: float
     reach: float
     """‖W_O W_V‖ = eps/(4 r_max): the head moves no token by more than a quarter of their distance."""
     codes: np.ndarray
-    """(m,) increasing; with many digits in the mode "certified"."""
+    """(m,) increasing; mpmath numbers in the mode "certified"."""
     values: np.ndarray
-    """(m, e): what is answered to each."""
+    """(m, e): the answer to each."""
     n: int
     log_separation: float
     """Decimal logarithm of the least distance of two codes of one token: measured, or computed with enough digits."""
@@ -73,12 +75,20 @@ class Memory:
         w = self.weights()
         return tuple(int(np.linalg.matrix_rank(w[name])) for name in ("W_Q", "W_K", "W_V"))
 
-    def code(self, X: Any) -> np.ndarray:
-        """One number for each token (batch, n), in float64."""
+    def code(self, X: ArrayLike) -> np.ndarray:
+        """One number for each token (batch, n), in float64.
+
+        Arguments:
+            X: sequences (batch, n, d).
+        """
         return _codes(np.asarray(floats(X, "X"), float) @ self.v, self.c, self.reach)
 
-    def run(self, X: Any) -> np.ndarray:
-        """Answers (batch, n, e) to sequences (batch, n, d), or to one; 0 to what was not memorised."""
+    def run(self, X: ArrayLike) -> np.ndarray:
+        """Answers (batch, n, e), 0 where nothing was memorised.
+
+        Arguments:
+            X: sequences (batch, n, d), or one (n, d).
+        """
         X = np.asarray(floats(X, "X"), float)
         if X.ndim not in (2, 3) or X.shape[-2:] != (self.n, len(self.v)):
             raise ShapeError(
@@ -92,13 +102,13 @@ class Memory:
         before = np.maximum(order - 1, 0)
         nearer = np.abs(self.codes[before] - codes) < np.abs(self.codes[order] - codes)
         place = np.where(nearer, before, order)
-        # a plateau, then down to 0 at half the distance to the next code: the layers are disjoint, so look one up
+        # a plateau, then down to 0 at half the distance to the next code: bumps are disjoint, so one look-up suffices
         far = np.abs(self.codes[place] - codes) / self._width()
         share = np.clip(2 - 2 * far.astype(float), 0, 1)
         return share[..., None] * self.values[place]
 
     def as_map(self) -> Compose:
-        """The same network of ordinary maps: `MLP ⋄ Residual(Attention)`; in float64, so for "practical" only."""
+        """The network as ordinary maps, MLP ⋄ Residual(Attention); in float64, so only in the mode "practical"."""
         from measureformer.maps import MLP, Attention, Residual
 
         if self.mode != "practical":
@@ -118,13 +128,18 @@ class Memory:
         return np.diff(self.codes).min() / 2 if len(self.codes) > 1 else 1.0
 
 
-def memorize(sequences: Any, targets: Any, mode: Literal["practical", "certified"] = "practical") -> Memory:
-    """One softmax layer and a look-up that answer each sequence (M, n, d) with its target (M, n, e).
+def memorize(sequences: ArrayLike, targets: ArrayLike, mode: Mode = "practical") -> Memory:
+    """Memorise sequences and targets in one softmax layer and a look-up.
 
-    Tokens within a sequence must be different; sequences may share tokens. Without positions a network cannot see their
-    order, so targets must not contradict that. "certified" takes the temperature of the lemma, c = (2 ln n + 3)/(g m)
-    for the least gap g and the least size m of v·x, and computes with as many digits as that needs; "practical" scans c
-    for the largest separation in float64. Directions and temperatures are searched with a fixed seed.
+    Without positions the network cannot see the order of tokens, so targets must not depend on it. Directions and
+    temperatures are searched with a fixed seed.
+
+    Arguments:
+        sequences: (M, n, d); tokens are not 0 and differ within each sequence, but sequences may share them.
+        targets: answers to each token, (M, n, e).
+        mode: "practical" scans the temperature c for the largest separation in float64; "certified" takes that of the
+            lemma, c = (2 ln n + 3)/(g m) for the least gap g and the least size m of v·x, and computes with as many
+            digits as it needs.
 
     Statement   for tokens that are different within each sequence, one softmax head of rank 1 is a contextual mapping;
                 one layer of hard attention is not
@@ -149,8 +164,8 @@ def memorize(sequences: Any, targets: Any, mode: Literal["practical", "certified
     return remembered(vocabulary, ids, Y, mode)
 
 
-def remembered(vocabulary: np.ndarray, ids: np.ndarray, Y: np.ndarray, mode: str) -> Memory:
-    """The memory for contexts (M, n) of tokens, by number; tokens may occur twice where the mode is "practical"."""
+def remembered(vocabulary: np.ndarray, ids: np.ndarray, Y: np.ndarray, mode: Mode) -> Memory:
+    """The memory for contexts (M, n) of tokens, by number; tokens may occur twice in the mode "practical"."""
     n, d = ids.shape[1], vocabulary.shape[1]
     entries, values = _entries(ids, Y)
     if len(entries) > LONGEST:
@@ -176,7 +191,7 @@ def remembered(vocabulary: np.ndarray, ids: np.ndarray, Y: np.ndarray, mode: str
     return Memory(mode, v, c, reach, codes[order], values[order], n, log_separation, bound, digits)
 
 
-def _checked(sequences: Any, targets: Any, mode: str) -> tuple[np.ndarray, np.ndarray]:
+def _checked(sequences: ArrayLike, targets: ArrayLike, mode: Mode) -> tuple[np.ndarray, np.ndarray]:
     if mode not in ("practical", "certified"):
         raise OptionError(got=f"mode = {mode!r}", need='"practical" or "certified"', do='Leave it out for "practical".')
     X, Y = (np.asarray(floats(a, name), float) for a, name in ((sequences, "sequences"), (targets, "targets")))
@@ -196,7 +211,7 @@ def _checked(sequences: Any, targets: Any, mode: str) -> tuple[np.ndarray, np.nd
 
 
 def _entries(ids: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All different (token, sorted context) as rows (m, 1 + n), and what is to be answered to each."""
+    """All different (token, sorted context) as rows (m, 1 + n), and the answer to each."""
     M, n = ids.shape
     contexts = np.repeat(np.sort(ids, axis=1), n, axis=0)
     rows = np.concatenate([ids.reshape(-1, 1), contexts], axis=1)
@@ -217,7 +232,9 @@ def _entries(ids: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _least_distance(points: np.ndarray) -> float:
     from scipy.spatial import KDTree
 
-    return 1.0 if len(points) == 1 else float(KDTree(points).query(points, k=2)[0][:, 1].min())
+    if len(points) == 1:
+        return 1.0
+    return float(cast("np.ndarray", KDTree(points).query(points, k=2)[0])[:, 1].min())
 
 
 def _direction(vocabulary: np.ndarray) -> tuple[np.ndarray, float, float]:
@@ -228,7 +245,8 @@ def _direction(vocabulary: np.ndarray) -> tuple[np.ndarray, float, float]:
     else:
         base = max(2.0, float(round(len(vocabulary) ** (1 / d))))
         v = np.random.default_rng(SEED).normal(size=(DIRECTIONS, d))
-        v = np.concatenate([v, [base ** np.arange(d), base ** -np.arange(d)]])
+        powers = np.array(range(d))
+        v = np.concatenate([v, np.stack([np.power(base, powers), np.power(base, -powers)])])
         v /= np.linalg.norm(v, axis=1, keepdims=True)
     p = vocabulary @ v.T
     gaps = np.diff(np.sort(p, axis=0), axis=0).min(axis=0) if len(p) > 1 else np.ones(p.shape[1])
@@ -275,9 +293,7 @@ def _scanned(p: np.ndarray, entries: np.ndarray, reach: float) -> tuple[float, n
 
 def _precise(p: np.ndarray, c: float, reach: float, digits: int) -> np.ndarray:
     """Codes of projections (…, n) with many digits, as an array of mpmath numbers."""
-    need("mpmath", "atlas")
-    import mpmath
-
+    mpmath = multiprecision()
     with mpmath.workdps(digits):
         return np.array(
             [[_one(mpmath, row, own, c, reach) for own in row] for row in p.reshape(-1, p.shape[-1]).tolist()], object
@@ -291,9 +307,7 @@ def _one(mpmath: Any, seen: list[float], own: float, c: float, reach: float) -> 
 
 
 def _certified(p: np.ndarray, entries: np.ndarray, settings: tuple[float, float, int]) -> tuple[np.ndarray, float]:
-    need("mpmath", "atlas")
-    import mpmath
-
+    mpmath = multiprecision()
     c, reach, digits = settings
     if digits > DIGITS or len(entries) > PRECISE:
         raise ConstructionError(

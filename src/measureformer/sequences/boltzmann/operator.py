@@ -1,4 +1,4 @@
-"""The Boltzmann operator, and how far apart it keeps vectors."""
+"""The Boltzmann operator, and lower bounds on how far apart it keeps vectors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import numpy as np
 
 from measureformer.errors import OptionError, need
 from measureformer.numerics.arrays import finite, floats, positive_int
+from measureformer.numerics.types import ArrayLike
 
 
-def boltz(a: Any) -> Any:
-    """Σ_i a_i e^{a_i} / Σ_i e^{a_i} along the last axis: below the maximum, and moved along by a shift.
+def boltz(a: ArrayLike) -> np.ndarray:
+    """Boltzmann operator Σ_i a_i e^{a_i} / Σ_i e^{a_i}: at most the maximum, equivariant under shifts.
+
+    Arguments:
+        a: vectors along the last axis, (…, n).
 
     Ref         kajitsuka2024; asadi2017.
 
@@ -23,13 +27,17 @@ def boltz(a: Any) -> Any:
     a = np.asarray(floats(a, "a"), float)
     finite(a, "a")
     shares = np.exp(a - a.max(axis=-1, keepdims=True))
-    return (a * shares).sum(axis=-1) / shares.sum(axis=-1)
+    return np.asarray((a * shares).sum(axis=-1) / shares.sum(axis=-1))
 
 
-def log_boltz_gap(a: Any, b: Any) -> float:
-    """ln |boltz(a) − boltz(b)| of two vectors, in as many digits as that needs; −inf if they are equal.
+def log_boltz_gap(a: ArrayLike, b: ArrayLike) -> float:
+    """ln |boltz(a) − boltz(b)|, computed with as many digits as it needs; −inf if they are equal.
 
-    Vectors that share their largest entries have values that agree to more digits than float64 has.
+    If two vectors share their largest entries, their values agree to more digits than float64 has.
+
+    Arguments:
+        a: first vector, (n,).
+        b: second vector, (m,).
 
     Ref         kajitsuka2024, Lemma 3.
 
@@ -37,13 +45,11 @@ def log_boltz_gap(a: Any, b: Any) -> float:
     >>> round(mf.sequences.log_boltz_gap([100.0, 50.0, 0.0], [100.0, 50.0, -9.0]), 3)
     -95.395
     """
-    need("mpmath", "atlas")
-    import mpmath
-
+    mpmath = multiprecision()
     vectors = [np.asarray(floats(x, name), float).reshape(-1).tolist() for x, name in ((a, "a"), (b, "b"))]
     spread = max(max(x) for x in vectors) - min(min(x) for x in vectors)
     with mpmath.workdps(30 + math.ceil(2 * spread / math.log(10))):
-        values = []
+        values: list[Any] = []
         for x in vectors:
             shares = [mpmath.exp(y - max(x)) for y in map(mpmath.mpf, x)]
             values.append(mpmath.fdot(shares, x) / mpmath.fsum(shares))
@@ -51,13 +57,25 @@ def log_boltz_gap(a: Any, b: Any) -> float:
         return float(mpmath.log(gap)) if gap > 0 else -math.inf
 
 
-def kajitsuka24_separation(n: int, r: Any) -> float:
-    """How far apart the Boltzmann operator keeps two vectors that are no permutations of each other.
+def multiprecision() -> Any:
+    """The module mpmath, which has no types."""
+    need("mpmath", "atlas")
+    import mpmath
+
+    return mpmath
+
+
+def kajitsuka24_separation(n: int, r: float) -> float:
+    """Lower bound on how far apart the Boltzmann operator keeps two vectors.
+
+    Arguments:
+        n: length of the vectors, at least 2.
+        r: bound on the absolute values of their entries.
 
     Statement   a, b in R^n with entries in [−r, r], any two different ones more than 2 ln n + 3 apart, not permutations
                 of each other  ⟹  |boltz(a) − boltz(b)| > (ln n)² e^{−2r}
     Hypotheses  checked: n ≥ 2, r ≥ 0. assumed: the entries.
-    Sharp?      far from it: see the claim.
+    Sharp?      far from it; see the claim kajitsuka-2024-boltzmann.
     Ref         kajitsuka2024, Lemma 3.
 
     >>> import measureformer as mf
@@ -69,13 +87,19 @@ def kajitsuka24_separation(n: int, r: Any) -> float:
     return math.log(n) ** 2 * math.exp(-2 * r)
 
 
-def kajitsuka24_log_separation(n: int, d: int, tokens: int, sizes: Any) -> float:
-    """The decimal logarithm of the separation that the theorem guarantees; sizes = (r_min, r_max, eps) of the tokens.
+def kajitsuka24_log_separation(n: int, d: int, tokens: int, sizes: tuple[float, float, float]) -> float:
+    """Decimal logarithm of the separation of contexts that one softmax layer of rank 1 guarantees.
+
+    Arguments:
+        n: tokens in a sequence.
+        d: dimension of the tokens.
+        tokens: size V of the vocabulary.
+        sizes: (r_min, r_max, eps), bounds on the norms of the tokens and on their distances.
 
     Statement   one softmax layer of rank 1 keeps context vectors apart by 2 (ln n)² eps² r_min / (r_max² (V+1)⁴ (2 ln n
                 + 3) π d) · exp(−(V+1)⁴ (2 ln n + 3) π d r_max² / (4 eps r_min)) for V tokens with norms in (r_min,
                 r_max) and more than eps apart
-    Sharp?      no: with a direction that suits the tokens thousands of digits are won.
+    Sharp?      no: a direction adapted to the tokens gains thousands of digits.
     Ref         kajitsuka2024, Theorem 2.
 
     >>> import measureformer as mf

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -16,8 +17,11 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.compose import AbstractWrapper
 from measureformer.maps.heads import AbstractHeads
 from measureformer.maps.variants import HardmaxAttention
+from measureformer.measures import AbstractMeasure
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import host, is_traced, owned, positive_int
+from measureformer.numerics.types import ArrayLike
 from measureformer.sequences.slots import refuse_off_slots, slot, slots
 from measureformer.sequences.sparse.patterns import as_pattern
 
@@ -28,6 +32,11 @@ BLOCK, GROUPS = 1 << 15, 4
 class Connections(NamedTuple):
     """A pattern as a list: query k sees token j for each pair (k, j). For patterns whose matrix would be too large.
 
+    Arguments:
+        queries: k of each pair, (c,).
+        tokens: j of each pair, (c,).
+        n: number of tokens.
+
     >>> import measureformer as mf
     >>> head = mf.Attention.head([[0.0]], [[0.0]], [[1.0]])
     >>> some = mf.sequences.sparse.Connections([0, 1, 1], [0, 0, 1], 2)
@@ -35,8 +44,8 @@ class Connections(NamedTuple):
     [[1.0], [2.0]]
     """
 
-    queries: Any
-    tokens: Any
+    queries: ArrayLike
+    tokens: ArrayLike
     n: int
 
     def in_order(self) -> tuple[np.ndarray, np.ndarray, int]:
@@ -52,7 +61,7 @@ class Connections(NamedTuple):
         return queries, tokens, n
 
 
-def _of_matrix(pattern: Any) -> tuple[np.ndarray, np.ndarray, int]:
+def _of_matrix(pattern: ArrayLike) -> tuple[np.ndarray, np.ndarray, int]:
     masks = as_pattern(pattern)
     if len(masks) != 1:
         raise ShapeError(
@@ -66,8 +75,14 @@ class SparseAttention(AbstractWrapper):
     """Softmax or hard attention in which the token k sees the token j only where pattern[k, j].
 
     A map on space–time: the token at time (i+1)/n is the i-th, as in `mf.SpaceTime.sequence`, and `tokens(X)` is the
-    layer on an (n, d) array. At the tokens themselves time and memory grow like the number of connections; at m other
-    queries like m times the largest number of tokens that one query sees.
+    layer on an (n, d) array.
+
+    Arguments:
+        map: heads, an `mf.Attention` or `mf.HardmaxAttention`.
+        pattern: booleans (n, n) or (1, n, n), or `Connections`.
+
+    Cost        O(connections) in time and memory at the tokens; at m other queries, m times the largest number of
+                tokens that one query sees.
 
     Ref         yun2020b; child2019.
 
@@ -91,7 +106,7 @@ class SparseAttention(AbstractWrapper):
     widest: int = eqx.field(static=True)
     """Most tokens that one query sees."""
 
-    def __init__(self, map: AbstractInContextMap, pattern: Any) -> None:
+    def __init__(self, map: AbstractInContextMap, pattern: ArrayLike | Connections) -> None:
         if not isinstance(map, (Attention, HardmaxAttention)):
             raise DtypeError(
                 got=f"a map of type {type(map).__name__}",
@@ -121,7 +136,7 @@ class SparseAttention(AbstractWrapper):
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return False
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+    def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         at = slot(t, self.n)
         place = self.starts[at][:, None] + jnp.arange(max(self.widest, 1))
         inside = place < self.starts[at + 1][:, None]
@@ -130,30 +145,36 @@ class SparseAttention(AbstractWrapper):
         values = _averages(heads, _queries(heads, x), memory, neighbours)
         return jnp.einsum("hme,hoe->mo", values, heads.W)
 
-    def at_atoms(self, mu: Any) -> Any:
+    def at_atoms(self, mu: AbstractAtomic) -> Array:
         heads, memory = _heads(self), _memory(self, mu)
         q = _queries(heads, memory.points)
         values = jnp.zeros((heads.V.shape[0], self.n + 1, heads.V.shape[1]), q.dtype)
-        one = jax.checkpoint(lambda block: _averages(heads, q[:, block[0]], memory, block[1]))
-        for rows, lists in self.groups:
-            # block after block, so that memory stays linear; what is padded goes to slot n, which nobody asks for
-            found = one((rows[0], lists[0]))[None] if len(rows) == 1 else jax.lax.map(one, (rows, lists))
-            found = found.transpose(1, 0, 2, 3).reshape(values.shape[0], -1, values.shape[2])
-            values = values.at[:, rows.reshape(-1)].set(found)
-        return jnp.einsum("hme,hoe->mo", values, heads.W)[slot(mu.times, self.n)]
 
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
+        def one(block: tuple[Array, Array]) -> Array:
+            return _averages(heads, q[:, block[0]], memory, block[1])
+
+        checkpointed = cast("Callable[..., Array]", jax.checkpoint(one))
+        for rows, lists in self.groups:
+            # block after block, so that memory stays linear; padding goes to slot n, which is never read
+            if len(rows) == 1:
+                found = checkpointed((rows[0], lists[0]))[None]
+            else:
+                found = cast("Array", jax.lax.map(checkpointed, (rows, lists)))
+            flat = found.transpose(1, 0, 2, 3).reshape(values.shape[0], -1, values.shape[2])
+            values = values.at[:, rows.reshape(-1)].set(flat)
+        return jnp.einsum("hme,hoe->mo", values, heads.W)[slot(cast("Any", mu).times, self.n)]
+
+    def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         refuse_off_slots(mu, t, self.n, type(self).__name__)
         if is_traced(self, mu, t):
             return
-        n = self.n
+        n, sigma = self.n, cast("Any", mu)  # on space–time
         mass = np.zeros(n + 1, bool)
-        felt = host(mu.log_weights) > -np.inf
-        mass[np.clip(np.round(host(mu.times)[felt] * n).astype(int) - 1, 0, n - 1)] = True
+        mass[_slots(host(sigma.times)[host(sigma.log_weights) > -np.inf], n)] = True
         felt_before = np.append(0, np.cumsum(mass[host(self.tokens_seen)]))
         starts = host(self.starts)
-        visible = felt_before[starts[1:]] > felt_before[starts[:-1]]
-        blind = ~visible[np.clip(np.round(host(t) * n).astype(int) - 1, 0, n - 1)]
+        visible: np.ndarray = felt_before[starts[1:]] > felt_before[starts[:-1]]
+        blind = ~visible[_slots(host(t), n)]
         if blind.any():
             raise NothingVisibleError(
                 got=f"query {int(blind.argmax())}, whose row of the pattern holds no token with mass",
@@ -163,6 +184,10 @@ class SparseAttention(AbstractWrapper):
 
     def __str__(self) -> str:
         return f"SparseAttention({self.map}, {self.connections} connections)"
+
+
+def _slots(times: np.ndarray, n: int) -> np.ndarray:
+    return np.clip(np.round(times * n).astype(int) - 1, 0, n - 1)
 
 
 def _heads(G: SparseAttention) -> AbstractHeads:
@@ -202,7 +227,7 @@ def _averages(heads: AbstractHeads, q: Array, memory: _Memory, neighbours: Array
     if isinstance(heads, HardmaxAttention):
         # logits that differ by less than their rounding errors are ties
         size = jnp.max(jnp.where(lw > -jnp.inf, jnp.abs(logits), 0), axis=2, keepdims=True)
-        slack = 8 * jnp.finfo(logits.dtype).eps * jax.lax.stop_gradient(size)
+        slack = 8 * float(np.finfo(np.dtype(logits.dtype)).eps) * jax.lax.stop_gradient(size)
         shares = jnp.where(logits >= top - slack, jnp.exp(lw), 0)
     else:
         shares = jnp.exp(logits - top + lw)
@@ -220,10 +245,10 @@ def _groups(tokens: np.ndarray, starts: np.ndarray) -> list[tuple[np.ndarray, np
         widths = _rounded(degrees[seeing], 0)
     if len(seeing) * int(widths.max(initial=0)) <= BLOCK:
         widths = np.full_like(widths, widths.max(initial=0))  # so few that padding costs less than another program
-    found = []
-    for width in np.unique(widths):
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    for width in map(int, np.unique(widths)):
         rows = seeing[widths == width]
-        together = min(len(rows), max(1, BLOCK // int(width)))
+        together = min(len(rows), max(1, BLOCK // width))
         blocks = -(-len(rows) // together)
         padded = np.append(rows, np.full(blocks * together - len(rows), n))
         place = starts[np.minimum(padded, n - 1)][:, None] + np.arange(width)

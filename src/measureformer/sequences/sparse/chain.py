@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from scipy.sparse import csgraph as _untyped
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching, reverse_cuthill_mckee
 
+csgraph: Any = _untyped
 EXACT, LARGEST = 12, 20_000
 """Up to so many tokens all subsets are gone through; up to so many connections a 0-1 program is solved."""
 
@@ -20,11 +21,12 @@ class Found(NamedTuple):
     obstruction: str = ""
 
 
-def hamiltonian_path(step: np.ndarray, seconds: Any = 2.0) -> Found:
+def hamiltonian_path(step: np.ndarray, seconds: float = 2.0) -> Found:
     """A path through all vertices of the directed graph with edges a → b where step[a, b].
 
-    Orders that suit the usual patterns come first, then obstructions, then search: over all subsets where there are few
-    vertices; elsewhere by rotations of a path along edges in both directions, and by a 0-1 program, until time is up.
+    Tried in turn: orders that suit the usual patterns, obstructions, and search. With few vertices the search goes
+    through all subsets, otherwise through rotations of a path along edges in both directions and a 0-1 program, until
+    time is up.
     """
     n = len(step)
     step = step & ~np.eye(n, dtype=bool)
@@ -49,9 +51,10 @@ def path_cover(step: np.ndarray) -> list[list[int]]:
     follows = _matching(step & ~np.eye(n, dtype=bool))
     before = np.full(n, -1)
     before[follows[follows >= 0]] = np.flatnonzero(follows >= 0)
-    paths, seen = [], np.zeros(n, bool)
+    paths: list[list[int]] = []
+    seen = np.zeros(n, bool)
     for start in (*np.flatnonzero(before < 0), *range(n)):
-        path = []
+        path: list[int] = []
         at = int(start)
         while at >= 0 and not seen[at]:
             seen[at] = True
@@ -71,7 +74,7 @@ def _candidates(step: np.ndarray) -> list[np.ndarray]:
     hubs = either.sum(axis=1) == n - 1
     for rest in (order, np.flatnonzero(~hubs)):
         if len(rest):
-            walk = reverse_cuthill_mckee(csr_array(either[np.ix_(rest, rest)]), symmetric_mode=True)
+            walk = csgraph.reverse_cuthill_mckee(csr_array(either[np.ix_(rest, rest)]), symmetric_mode=True)
             ordered = np.concatenate([rest[walk], np.setdiff1d(order, rest)])
             found += [ordered, ordered[::-1]]
     return found
@@ -79,12 +82,12 @@ def _candidates(step: np.ndarray) -> list[np.ndarray]:
 
 def _matching(step: np.ndarray) -> np.ndarray:
     """For each vertex the one that follows it, or −1; no vertex follows two."""
-    return np.asarray(maximum_bipartite_matching(csr_array(step), perm_type="column"))
+    return np.asarray(csgraph.maximum_bipartite_matching(csr_array(step), perm_type="column"))
 
 
 def _obstruction(step: np.ndarray) -> str:
     n = len(step)
-    count, part = connected_components(csr_array(step | step.T), directed=False)
+    count, part = csgraph.connected_components(csr_array(step | step.T), directed=False)
     if count > 1:
         pieces = " and ".join(f"token {int(np.flatnonzero(part == i)[0])}" for i in range(2))
         return f"the tokens fall into {count} parts without connections, e.g. those of {pieces}"
@@ -93,7 +96,7 @@ def _obstruction(step: np.ndarray) -> str:
         return f"at most {matched} of the n − 1 = {n - 1} steps of a path can be chosen at once"
     for vertex in range(n) if n <= 512 else ():
         rest = np.delete(np.arange(n), vertex)
-        parts, _ = connected_components(csr_array((step | step.T)[np.ix_(rest, rest)]), directed=False)
+        parts, _ = csgraph.connected_components(csr_array((step | step.T)[np.ix_(rest, rest)]), directed=False)
         if parts > 2:
             return f"without token {vertex} the others fall into {parts} parts, and a path passes it once"
     return ""
@@ -120,7 +123,8 @@ def _through_subsets(step: np.ndarray) -> tuple[int, ...] | None:
     visited = (1 << n) - 1
     if not ends[visited]:
         return None
-    path, candidates = [], ends[visited]
+    path: list[int] = []
+    candidates = ends[visited]
     while True:
         v = (candidates & -candidates).bit_length() - 1
         path.append(v)
@@ -143,7 +147,7 @@ def _rotated(both: np.ndarray, until: float) -> tuple[int, ...] | None:
             return tuple(path.tolist())
         if step % 64 == 0 and time.monotonic() > until:
             return None
-        near = neighbours[path[length - 1]]
+        near = neighbours[int(path[length - 1])]
         new = near[free[near]]
         if len(new):
             path[length] = new[rng.integers(len(new))]
@@ -180,7 +184,7 @@ def _by_cuts(step: np.ndarray, until: float) -> Found:
         if found.x is None:
             return Found()
         follows = np.full(n + 1, -1)
-        chosen = found.x > 0.5
+        chosen = cast("np.ndarray", found.x) > 0.5
         follows[a[chosen]] = b[chosen]
         circles = _circles(follows)
         if len(circles) == 1:
@@ -195,9 +199,11 @@ def _by_cuts(step: np.ndarray, until: float) -> Found:
 
 
 def _circles(follows: np.ndarray) -> list[list[int]]:
-    seen, circles = np.zeros(len(follows), bool), []
+    seen = np.zeros(len(follows), bool)
+    circles: list[list[int]] = []
     for start in range(len(follows)):
-        circle, at = [], start
+        circle: list[int] = []
+        at = start
         while not seen[at]:
             seen[at] = True
             circle.append(at)

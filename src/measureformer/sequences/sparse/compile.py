@@ -1,27 +1,36 @@
-"""The construction along a sparse pattern: selective shifts follow the chain, then maxima spread the code to all."""
+"""`compile_sparse`: selective shifts follow a chain of connections, then maxima spread the code to all tokens."""
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from measureformer.errors import ConstructionError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.types import ArrayLike
 from measureformer.sequences import yun
 from measureformer.sequences.cells import Grid, cells_of, checked_size
 from measureformer.sequences.construction import Construction
 from measureformer.sequences.function import SequenceFunction
 from measureformer.sequences.layers import Shift
 from measureformer.sequences.sparse.conditions import Conditions, check_pattern
-from measureformer.sequences.sparse.patterns import as_pattern
+from measureformer.sequences.sparse.patterns import Pattern, as_pattern
 
 
-def compile_sparse(f: Any, pattern: Any, *, d: int, delta: Any, ramp: Any = 1e-3) -> Construction:
-    """A transformer with this mask that is close to f on sequences of tokens in [0, 1]^d: the proof of universality.
+def compile_sparse(
+    f: Callable[[np.ndarray], ArrayLike], pattern: Pattern, *, d: int, delta: float, ramp: float = 1e-3
+) -> Construction:
+    """Compile f into a transformer with this mask that is close to it on sequences of tokens in the cube [0, 1]^d.
 
-    The pattern must satisfy the three conditions of `check`. f may depend on the order of tokens.
+    Arguments:
+        f: function from (n, d) to (n, d), or from (batch, n, d) to the same shape; may depend on the order of tokens.
+        pattern: booleans (n, n) or (p, n, n), [k, j]: query k sees token j; must satisfy the three conditions of
+            `check_pattern`.
+        d: dimension of the tokens.
+        delta: side of a cell, 1 over a whole number ≥ 2.
+        ramp: width over which ReLUs replace a jump, at most delta/4; rounded down to a power of two.
 
     Statement   along the chain γ, with places so that γ(2) < γ(3) < … < γ(n) < γ(1): L_2 = l_2 + K(l_1 − l_2),
                 L_i = l_i + K(L_{i−1} − l_i); then s layers x_k ← x_k + C·max over the tokens that k sees
@@ -59,7 +68,8 @@ def _shifts(grid: Grid, seen: np.ndarray, found: Conditions) -> tuple[Shift, ...
     assert chain is not None
     assert steps is not None
     p, K, D = len(seen), grid.base, grid.cells
-    gain, layers = yun.gain(grid, K), []
+    gain = yun.gain(grid, K)
+    layers: list[Shift] = []
     for before, token in itertools.pairwise(chain):
         on = int(seen[:, token, before].argmax())
         for i in range(grid.offsets[token], grid.offsets[token] + grid.tokens):

@@ -1,17 +1,16 @@
-"""Is this mask universal? Three conditions on a pattern of sparse attention, with certificates."""
+"""Three conditions for the universality of a pattern of sparse attention, with certificates."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
-from measureformer.sequences.sparse.chain import hamiltonian_path, path_cover
-from measureformer.sequences.sparse.patterns import as_pattern
+from measureformer.sequences.sparse.chain import csgraph, hamiltonian_path, path_cover
+from measureformer.sequences.sparse.patterns import Pattern, as_pattern
 
 Answer = Literal["yes", "no", "unknown"]
 SHOWN = 5
@@ -43,14 +42,14 @@ class Reach:
 
     holds: Answer
     steps: int | None
-    """The least number of layers."""
+    """The least such number of layers."""
     unreachable: tuple[int, int] | None
-    """(k, j): no number of layers tells k about j, skips included."""
+    """(k, j): token k never depends on token j, however many layers, skips included."""
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What `check` found. `universal` is "yes" if all three conditions hold, "no" if some token never hears of another.
+    """What `check_pattern` found. `universal` is "yes" if all three conditions hold, "no" if `unreachable` is a pair.
 
     >>> import measureformer as mf
     >>> found = mf.sequences.check_pattern(mf.sequences.sparse_pattern("causal", 8))
@@ -94,12 +93,17 @@ class Conditions:
         )
 
 
-def check_pattern(pattern: Any, *, n: int | None = None, seconds: Any = 2.0) -> Conditions:
-    """Whether transformers with this mask approximate all continuous functions of n tokens (with trained positions).
+def check_pattern(pattern: Pattern, *, n: int | None = None, seconds: float = 2.0) -> Conditions:
+    """Check whether transformers with this mask approximate all continuous functions of n tokens.
 
-    `pattern` is a boolean array (n, n), entry [k, j] says whether the query k sees the token j; or (p, n, n), patterns
-    that layers take in turn; or a function of k and j, with `n`. The conditions are sufficient, not necessary; what
-    proves the contrary is a token that never hears of another. The search for a chain stops after `seconds`.
+    Positions are trained. The conditions are sufficient, not necessary. A token that never hears of another refutes
+    universality.
+
+    Arguments:
+        pattern: booleans (n, n), [k, j]: query k sees token j; or (p, n, n), p patterns that layers take in turn; or a
+            function of k and j.
+        n: number of tokens; required if `pattern` is a function.
+        seconds: time limit of the search for a chain.
 
     Statement   if every query sees itself, if there is an order of the tokens in which each sees the one before, and if
                 after finitely many layers all have seen all, then such transformers are dense
@@ -138,7 +142,7 @@ def _reach(seen: np.ndarray, union: np.ndarray) -> Reach:
     unreachable = _unreachable(union)
     if unreachable is not None:
         return Reach("no", None, unreachable)
-    p, n = seen.shape[:2]
+    p, n = len(seen), len(union)
     if (~seen.any(axis=2)).any():
         # a query that sees nothing forgets everything in that layer
         return Reach("no" if p == 1 else "unknown", None, None)
@@ -177,13 +181,11 @@ def _rows(pattern: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _unreachable(union: np.ndarray) -> tuple[int, int] | None:
     """A pair (k, j) such that no path of connections leads from k to j, or None."""
-    if connected_components(csr_array(union), directed=True, connection="strong")[0] == 1:
+    if csgraph.connected_components(csr_array(union), directed=True, connection="strong")[0] == 1:
         return None
-    from scipy.sparse.csgraph import breadth_first_order
-
     # the component that sees only itself has such a pair; it is the one that reaches the fewest
     for k in range(len(union)):
-        reached = breadth_first_order(csr_array(union), k, directed=True, return_predecessors=False)
+        reached: np.ndarray = csgraph.breadth_first_order(csr_array(union), k, directed=True, return_predecessors=False)
         if len(reached) < len(union):
             return k, int(np.setdiff1d(np.arange(len(union)), reached).max())
     raise AssertionError("several strong components, yet every token reaches all")
@@ -191,7 +193,7 @@ def _unreachable(union: np.ndarray) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, eq=False)
 class Suggestion:
-    """A pattern that satisfies the conditions, and what was added for it.
+    """A pattern that satisfies the conditions, and the connections added for it.
 
     >>> import measureformer as mf
     >>> mf.sequences.suggest_pattern(mf.sequences.sparse_pattern("causal", 8)).added
@@ -205,11 +207,17 @@ class Suggestion:
     conditions: Conditions
 
 
-def suggest_pattern(pattern: Any, *, n: int | None = None, seconds: Any = 2.0) -> Suggestion:
-    """A pattern with few connections more that satisfies the conditions; the same one if it does already.
+def suggest_pattern(pattern: Pattern, *, n: int | None = None, seconds: float = 2.0) -> Suggestion:
+    """Add few connections to a pattern so that it satisfies the conditions of `check_pattern`.
 
-    Missing self-loops are added, paths that cover all tokens are joined to a chain, and if some token still never hears
-    of another, one connection closes the chain to a circle. Few, not the fewest: that would be as hard as the chain.
+    Missing self-loops are added, and paths that cover all tokens are joined to a chain. If some token still never hears
+    of another, one connection closes the chain to a circle. The number of additions is small, not minimal: finding the
+    fewest is as hard as finding a chain.
+
+    Arguments:
+        pattern: booleans (n, n) or (p, n, n), or a function of k and j, as for `check_pattern`.
+        n: number of tokens; required if `pattern` is a function.
+        seconds: time limit of each search for a chain.
 
     Ref         yun2020b.
 

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from measureformer.errors import DtypeError, OptionError, ShapeError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.types import ArrayLike
 
 SEED = 2020
+Family = Literal["dense", "causal", "window", "strided", "fixed", "star", "longformer", "bigbird", "block-diagonal"]
+Pattern: TypeAlias = ArrayLike | Callable[[Any, Any], Any]
+"""A boolean array (n, n) or (p, n, n), or a function of query and token, called with arrays if it takes them."""
 
 
 def sparse_pattern(
-    name: str,
+    name: Family,
     n: int,
     *,
     width: int | None = None,
     globals: int | None = None,
     random: int | None = None,
 ) -> np.ndarray:
-    """A named family of patterns for n tokens: a boolean array (p, n, n), layers take the p patterns in turn.
+    """A named family of patterns for n tokens: a boolean array (p, n, n), p patterns that layers take in turn.
 
-    Entry [l, k, j] says whether the query k sees the token j. Families, all of which see in both directions:
+    Entry [l, k, j] says whether the query k sees the token j. All but "causal" see in both directions:
 
     - "dense", "causal"
     - "window": |j − k| ≤ width (1 unless given)
@@ -34,6 +38,13 @@ def sparse_pattern(
     - "longformer": a window (2 unless given) and `globals` tokens (1) that see all and are seen by all
     - "bigbird": that and `random` more tokens (2) for each query, always the same ones
     - "block-diagonal": the block of k alone, of width √n unless given
+
+    Arguments:
+        name: the family.
+        n: number of tokens.
+        width: reach of a window, stride, or size of a block; the default depends on the family.
+        globals: number of tokens that see all and are seen by all ("longformer", "bigbird").
+        random: number of further tokens for each query ("bigbird").
 
     Ref         child2019; guo2019; beltagy2020; zaheer2020; yun2020b.
 
@@ -71,14 +82,14 @@ def sparse_pattern(
     return np.stack(families[name]())
 
 
-def as_pattern(given: Any, n: int | None = None) -> np.ndarray:
+def as_pattern(given: Pattern, n: int | None = None) -> np.ndarray:
     """A boolean array (p, n, n) from an array (n, n) or (p, n, n), or from a function of two index arrays."""
     if callable(given):
         if n is None:
             raise OptionError(
                 got="a pattern that is a function, without n",
                 need="the number of tokens",
-                do="Pass n: check(lambda k, j: abs(k - j) < 3, n=64).",
+                do="Pass n: check_pattern(lambda k, j: abs(k - j) < 3, n=64).",
             )
         k, j = np.indices((positive_int(n, "n"), n))
         try:
@@ -144,7 +155,7 @@ def _blocks(n: int, width: int) -> np.ndarray:
     return block[:, None] == block[None, :]
 
 
-def _with_globals(seen: np.ndarray, tokens: Any) -> np.ndarray:
+def _with_globals(seen: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
     seen = seen.copy()
     seen[tokens, :] = True
     seen[:, tokens] = True
@@ -152,7 +163,7 @@ def _with_globals(seen: np.ndarray, tokens: Any) -> np.ndarray:
 
 
 def _longformer(n: int, width: int | None, count: int | None) -> np.ndarray:
-    tokens = np.arange(min(n, _size(count, 1, "globals")))
+    tokens = range(min(n, _size(count, 1, "globals")))
     return _with_globals(_window(n, _size(width, 2, "width")), tokens)
 
 

@@ -15,6 +15,7 @@ from measureformer.flows import flow, grid_flow
 from measureformer.maps import Attention
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import Discrete, Gaussian
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.types import Key
 from measureformer.transport import wasserstein
 
@@ -114,7 +115,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     return Outcome(checks, _figure(G, config, masses, particles) if variant == "claim" else None)
 
 
-def _figure(G: AbstractInContextMap, config: Config, masses: np.ndarray, particles: Discrete) -> Figure:
+def _figure(G: AbstractInContextMap, config: Config, masses: np.ndarray, particles: AbstractAtomic) -> Figure:
     x, (start, end) = _centers(config)[:, 0], masses * config.cells / WIDTH
     stale = _solved(G, _bumps, config, "frozen-context")[0][1] * config.cells / WIDTH
     heights, edges = np.histogram(

@@ -81,14 +81,17 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
             rejected_by="doubled-tokens",
         ),
     )
-    if variant != "claim":
-        return Outcome(checks)
+    return Outcome(checks, _figure(runs) if variant == "claim" else None)
+
+
+def _figure(runs: list[Run]) -> Figure:
+    over, steps = [attention_sparsity(run.attention) for run in runs], runs[0].steps
     participation, effective, k90s = (
         np.mean([getattr(each, name).mean(axis=1) for each in over], axis=0)
         for name in ("participation", "effective", "k90")
     )
     norm = np.mean([run.norm for run in runs], axis=0)
-    figure = Figure(
+    return Figure(
         "Attention becomes sparse while W grows",
         "step",
         "mean over runs and examples",
@@ -102,7 +105,6 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
         yscale="log",
         caption="Random problems of 6 examples with 8 tokens; normalised gradient descent with steps of 0.1.",
     )
-    return Outcome(checks, figure)
 
 
 claim = Claim(

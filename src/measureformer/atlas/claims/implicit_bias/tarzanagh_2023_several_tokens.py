@@ -78,10 +78,12 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
             rejected_by="single-tokens",
         ),
     )
-    if variant != "claim":
-        return Outcome(checks)
+    return Outcome(checks, _figure(config, settled, means) if variant == "claim" else None)
+
+
+def _figure(config: Config, settled: dict[int, list[Decomposition]], means: np.ndarray) -> Figure:
     labels, dims = tuple(PARTS.values()), tuple(settled)
-    figure = Figure(
+    return Figure(
         "Several tokens are kept",
         "dimension",
         "mean 1 − cos after 2001 steps",
@@ -105,7 +107,6 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
             + ". Runs that are undecided, or keep all tokens, are counted in a check and not in this figure."
         ),
     )
-    return Outcome(checks, figure)
 
 
 claim = Claim(

@@ -11,10 +11,11 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Role, Series, Style
-from measureformer.incontext import Architecture, LanguageModel, retrieval, train_reader
+from measureformer.incontext import LanguageModel, retrieval, train_reader
 from measureformer.incontext.bayes import Ginc, TokenPrompts, ginc
 from measureformer.incontext.retrieval import Retrieval
 from measureformer.numerics.types import Key
+from measureformer.training.architecture import Architecture
 from measureformer.training.optimization import Optimization
 
 LENGTHS = (3, 5, 8)

@@ -21,7 +21,7 @@ from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention, Residual
 from measureformer.mean_field import mean_field_rate
 from measureformer.mean_field.convergence import MeanField
-from measureformer.measures import Discrete, Gaussian
+from measureformer.measures import AbstractMeasure, Discrete, Gaussian
 from measureformer.numerics.types import Key
 from measureformer.transport import wasserstein
 
@@ -53,8 +53,9 @@ def _study(key: Key, config: Config, variant: str) -> MeanField:
     return mean_field_rate(lambda mu: net(mu, x), law, key, sizes=sizes, repetitions=config.repetitions)
 
 
-def _halves_apart(mu: Discrete) -> Array:
+def _halves_apart(mu: AbstractMeasure) -> Array:
     """W_1 between two halves of a sample, at the start: the network would change the constant and not the rate."""
+    assert isinstance(mu, Discrete)  # samples are
     half = mu.n // 2
     return wasserstein(Discrete.uniform(mu.points[:half]), Discrete.uniform(mu.points[half:]), 1)
 

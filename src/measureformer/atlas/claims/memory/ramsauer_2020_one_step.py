@@ -33,7 +33,7 @@ def _measured(key: Key, d: int, n: int, factor: float) -> Measured:
     errors = np.linalg.norm(np.asarray(memory.update(X)) - X, axis=1)
     separation = memory.separation()
     bound = ramsauer20_one_step(1.0, factor * separation, 0.0, M, n - 1.0)
-    return separation, errors, bound, ramsauer20_separation(1.0, n, M)
+    return separation, errors, bound, float(ramsauer20_separation(1.0, n, M))
 
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.helpers.sequences_functions import wave
+from measureformer.atlas.helpers.sequences_hybrids import train
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.numerics.types import Key
-from measureformer.sequences import boltzmann, hybrids, yun
+from measureformer.sequences import boltzmann, yun
 from measureformer.sequences import sparse as sparsity
 
 KINDS = ("deep", "sparse", "one layer")
@@ -47,16 +48,15 @@ def _errors(key: Key, config: Config, cells: tuple[int, ...]) -> dict[str, Curve
 
 
 @once
-def _trained(key: Key, config: Config, *, rate: float) -> tuple[int, float]:
-    sizes = {"d": 1, "n": 3, "dim": config.dim, "steps": config.steps, "batch": 128}
-    net = hybrids.train(wave, ("attention", "attention"), key, **sizes, rate=rate)
+def _trained(key: Key, config: Config, *, steps: int) -> tuple[int, float]:
+    net = train(wave, ("attention", "attention"), key, n=3, dim=config.dim, steps=steps, batch=128)
     return net.parameters, net.error
 
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:
     shrinking = (4, 6, config.finest)
     found = _errors(key, config, (4, 4, 4) if variant == "equal-cells" else shrinking)
-    size, error = _trained(key, config, rate=0.0 if variant == "untrained" else 5e-3)
+    size, error = _trained(key, config, steps=0 if variant == "untrained" else config.steps)
     deep = found["deep"][:1] * len(shrinking) if variant == "coarser-deep-cells" else found["deep"]
     smaller = max(one[0] / other[0] for one, other in zip(found["one layer"], deep, strict=True))
     best = min(e for curve in found.values() for parameters, e in curve if parameters <= size)

@@ -9,10 +9,10 @@ import numpy as np
 
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator, once
+from measureformer.atlas.helpers.sequences_hybrids import train
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.numerics.types import Key
-from measureformer.sequences import hybrids
 from measureformer.sequences.mixers import told_apart
 
 NETS = {
@@ -68,8 +68,8 @@ def _told(key: Key, variant: str) -> dict[str, float]:
 @once
 def _trained(key: Key, config: Config, f: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Errors and numbers of parameters of the networks."""
-    sizes = {"d": 1, "n": config.n, "dim": config.dim, "steps": config.steps, "batch": config.batch}
-    nets = [hybrids.train(f, kinds, key, **sizes) for kinds in NETS.values()]
+    sizes = {"n": config.n, "dim": config.dim, "steps": config.steps, "batch": config.batch}
+    nets = [train(f, kinds, key, **sizes) for kinds in NETS.values()]
     return np.array([net.error for net in nets]), np.array([net.parameters for net in nets])
 
 

@@ -13,8 +13,9 @@ from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Role, Series
 from measureformer.numerics.types import Key
 from measureformer.sequences import sparse as sparsity
+from measureformer.sequences.sparse.patterns import Family
 
-NAMES = ("star", "window", "longformer")
+NAMES: tuple[Family, ...] = ("star", "window", "longformer")
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,14 @@ def _sizes(config: Config) -> list[int]:
     return [n for n in (16, 64, 256, 1024) if n <= config.largest]
 
 
-def _pattern(name: str, n: int, variant: str) -> np.ndarray:
+def _pattern(name: Family, n: int, variant: str) -> np.ndarray:
     seen = sparsity.sparse_pattern(name, n)
     if variant == "causal":
         return seen & np.tri(n, dtype=bool)
     return seen | sparsity.sparse_pattern("window", n, width=math.isqrt(n)) if variant == "wide-windows" else seen
 
 
-def _exact(name: str, variant: str) -> float:
+def _exact(name: Family, variant: str) -> float:
     """Share of all sequences, n = 3 and δ = 1/4, that the construction along this pattern answers exactly."""
     net = sparsity.compile_sparse(lambda X: np.cumsum(X, axis=-2), sparsity.sparse_pattern(name, 3), d=1, delta=1 / 4)
     mask = _pattern(name, 3, variant)[0]
@@ -58,7 +59,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 
 
 def _figure(sizes: list[int]) -> Figure:
-    def curve(name: str, role: Role) -> Series:
+    def curve(name: Family, role: Role) -> Series:
         counts = [sum(sparsity.check_pattern(sparsity.sparse_pattern(name, n)).connections) / n for n in sizes]
         return Series(name, range(len(sizes)), counts, role=role)
 

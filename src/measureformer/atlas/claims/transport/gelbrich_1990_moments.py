@@ -32,7 +32,8 @@ def _bound(mu: Discrete, nu: Discrete, variant: str) -> float:
     if variant == "independent-coupling":
         gap = np.asarray(mu.mean()) - np.asarray(nu.mean())
         return float(np.sqrt(gap @ gap + np.trace(mu.covariance()) + np.trace(nu.covariance())))
-    return float(wasserstein(*(Gaussian(measure.mean(), measure.covariance()) for measure in (mu, nu))))
+    first, second = (Gaussian(measure.mean(), measure.covariance()) for measure in (mu, nu))
+    return float(wasserstein(first, second))
 
 
 @once

@@ -1,4 +1,4 @@
-"""The open question of rates: error against parameters. No theorem is known; these are measured slopes."""
+"""Rates of universality: error against parameters. No theorem is known; these are measured slopes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from measureformer.errors import OptionError
 from measureformer.measures.domain import AbstractDomain
@@ -21,15 +19,7 @@ from measureformer.universality.targets import Functional
 
 @dataclass(frozen=True)
 class ErrorCurve:
-    """Errors on measures that were not seen, against the parameters of the compiled network, for several keys.
-
-    >>> import jax, measureformer as mf
-    >>> search = mf.universality.Search(terms=30, blocks=40, candidates=150, contexts=60, rounds=1)
-    >>> keys = [jax.random.key(0), jax.random.key(1)]
-    >>> curve = error_curve(mf.universality.variance(1), mf.Box([0.0], [1.0]), keys, search=search)
-    >>> curve.parameters.shape == curve.errors.shape, curve.slope < 0
-    (True, True)
-    """
+    """Errors on held-out measures against the parameters of the compiled network, for several keys."""
 
     parameters: np.ndarray
     """(keys, sizes)"""
@@ -58,16 +48,10 @@ def error_curve(
 ) -> ErrorCurve:
     """Held-out errors of `fit` with 3, 10, 30, … terms, for every key: none is left out.
 
-    Parameters are those of the network with quadratic units that `compile` makes of so many terms. A target with
-    several components has one network with vector-valued blocks, whose components share their monomials; or, if fitted
-    `separately`, a network with scalar blocks for each: their parameters add up, and their errors as if they came
-    together. Compared are the sizes that all fits have reached: a fit ends when its training error is rounding.
-
-    >>> import jax, measureformer as mf
-    >>> keys = [jax.random.key(seed) for seed in range(2)]
-    >>> search = mf.universality.Search(terms=10, blocks=20, candidates=60, contexts=40, rounds=1)
-    >>> error_curve(graded(1), mf.Box([0.0], [1.0]), keys, search=search).slopes.shape
-    (2,)
+    Parameters are those of the network with quadratic units that `compile` makes of that many terms. A target with
+    several components has one network with vector-valued blocks, whose components share their monomials. Fitted
+    `separately`, each component has a network with scalar blocks: parameters add up, errors in the Euclidean norm.
+    Only the sizes that all fits reach are compared: a fit ends when its training error is rounding.
     """
     if len(keys) < 2:
         raise OptionError(got=f"{len(keys)} keys", need="at least 2", do="An interval needs several slopes.")
@@ -89,8 +73,8 @@ def error_curve(
 def _curve(found: Fit, dim: int) -> np.ndarray:
     """(2, sizes): parameters and errors, for 3 and more terms."""
     rows = [row for row in found.rows if row.terms >= 3]
-    parameters = [_parameters(found.lengths[: row.terms], dim, found.components) for row in rows]
-    return np.array([parameters, [row.held_out for row in rows]])
+    counts = [parameters(found.lengths[: row.terms], dim, found.components) for row in rows]
+    return np.array([counts, [row.held_out for row in rows]])
 
 
 def _components(target: Any, domain: AbstractDomain) -> list[Callable[[Any, Any], Any]]:
@@ -98,7 +82,7 @@ def _components(target: Any, domain: AbstractDomain) -> list[Callable[[Any, Any]
     return [lambda mu, x, i=i: np.asarray(target(mu, x))[:, [i]] for i in range(count)]
 
 
-def _parameters(lengths: np.ndarray, dim: int, components: int) -> int:
+def parameters(lengths: np.ndarray, dim: int, components: int) -> int:
     """What the census of the compiled network says, for monomials of these lengths in every component."""
     size, layers = dim + 3 * components, int(lengths.sum())
     # 4 units for the first factor of a monomial, 6 for every other
@@ -112,18 +96,10 @@ def graded(smoothness: int | None, *, place: float = 0.45) -> Functional:
 
     As a function of mu it is linear, and Lipschitz, C¹, C² along transport for k = 1, 2, 3; for None it is analytic,
     φ(y) = cos(4s).
-
-    >>> import measureformer as mf
-    >>> graded(1, place=0.5)(mf.Discrete.uniform([[0.0], [1.0]]), [0.0]).tolist()
-    [0.5]
     """
-    return Functional(_Graded(smoothness, place), dim=1, out=1)
 
+    def formula(y: Any, p: Any, x: Any) -> Any:
+        s = y[:, 0] - place
+        return p @ (jnp.cos(4 * s) if smoothness is None else s ** (smoothness - 1) * jnp.abs(s))
 
-class _Graded(eqx.Module):
-    smoothness: int | None = eqx.field(static=True)
-    place: float = eqx.field(static=True)
-
-    def __call__(self, y: Array, p: Array, x: Array) -> Array:
-        s = y[:, 0] - self.place
-        return p @ (jnp.cos(4 * s) if self.smoothness is None else s ** (self.smoothness - 1) * jnp.abs(s))
+    return Functional(formula, dim=1, out=1)

@@ -18,13 +18,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, DtypeError, OptionError
-from measureformer.incontext.blocks import Architecture, Blocks
+from measureformer.incontext.blocks import Blocks
 from measureformer.incontext.language import Corpus, CorpusLoss, LanguageModel
 from measureformer.incontext.models import InContextModel
 from measureformer.incontext.observe import Logits, head_matrices
 from measureformer.incontext.tasks import AbstractTask
 from measureformer.incontext.train import InContextLoss
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.training.architecture import Architecture
 from measureformer.training.optimization import METHODS, Method, Optimization, direction
 
 Model = InContextModel | LanguageModel
@@ -84,17 +85,7 @@ class Comparison:
         return self.best(name) in (0, len(self.rates[name]) - 1)
 
     def joined(self, other: Comparison) -> Comparison:
-        """Both in one, the largest rates first, where the same was trained at other rates: so a best rate is refined.
-
-        >>> import jax, measureformer as mf
-        >>> small, few = mf.incontext.Architecture(width=8, layers=1, heads=1), mf.Optimization(steps=3, batch=4)
-        >>> found = lambda rates: mf.incontext.compare_optimizers(
-        ...     mf.incontext.tasks.linear(1), jax.random.key(0), architecture=small, optimization=few, rates=rates,
-        ...     seeds=1, names=["sign"],
-        ... )
-        >>> found([0.25, 0.0625]).joined(found([0.5, 0.125])).rates["sign"].tolist()
-        [0.5, 0.25, 0.125, 0.0625]
-        """
+        """Both comparisons in one, the largest rates first: trainings at other rates refine a best rate."""
         shapes = [{name: kept.shape[1:] for name, kept in one.losses.items()} for one in (self, other)]
         if shapes[0] != shapes[1]:
             raise DimensionMismatchError(
@@ -128,17 +119,6 @@ def compare_optimizers(
     The task is one of in-context learning, of which prompts have 2·dim + 1 examples, or a `Corpus`, of which the next
     token is predicted. All share weights and data seed by seed. `rates` are tried by every optimiser; left out, five
     that suit each. Of `training`, steps, batch, warm-up and the shape of the rate are used.
-
-    >>> import jax, measureformer as mf
-    >>> small = mf.incontext.Architecture(width=8, layers=1, heads=1)
-    >>> few = mf.Optimization(steps=3, batch=4)
-    >>> task = mf.incontext.tasks.linear(1)
-    >>> found = mf.incontext.compare_optimizers(
-    ...     task, jax.random.key(0), architecture=small, optimization=few, rates=[0.1, 0.01], seeds=1,
-    ...     names=["SGD", "Adam"],
-    ... )
-    >>> sorted(found.losses), found.losses["Adam"].shape, found.gradients["SGD"].shape
-    (['Adam', 'SGD'], (2, 1, 3), (2, 1, 3, 6))
     """
     architecture = Architecture(width=32, layers=2, heads=2) if architecture is None else architecture
     optimization = Optimization(steps=1000, batch=32) if optimization is None else optimization
