@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-PROGRAMS = Path(__file__).parent / "distributed" / "programs"
+PROGRAMS = Path(__file__).parent / "parallel" / "programs"
 PATIENCE = 120.0
 """Seconds after which something is wrong, on a machine that is busy with other work."""
 

@@ -6,7 +6,7 @@ examples. A baseline with settings is returned by a function of the settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -134,11 +134,12 @@ def _fitted(make: Callable[[], Any]) -> Step:
     return step
 
 
-def lasso(alpha: float = 0.01) -> Baseline:
+def lasso(alpha: float = 0.01, counts: Sequence[int] | None = None) -> Baseline:
     """The Lasso of scikit-learn, which minimises (1/2k)|Xw − y|² + α|w|_1: for sparse functions.
 
     Arguments:
         alpha: the penalty α.
+        counts: numbers of examples after which it answers, 0 elsewhere; all of them if omitted.
 
     Ref         garg2022, Section 4.
 
@@ -151,7 +152,7 @@ def lasso(alpha: float = 0.01) -> Baseline:
 
     # a loose tolerance: a duality gap that stays open would only warn
     make = lambda: Lasso(alpha=alpha, fit_intercept=False, max_iter=10_000, tol=1e-3)  # noqa: E731
-    return partial(_prefixes, step=_fitted(make))
+    return partial(_prefixes, step=_fitted(make), counts=counts)
 
 
 def greedy_tree(depth: int | None = None) -> Baseline:

@@ -46,7 +46,7 @@ def _errors(key: Key, config: Config, variant: str) -> np.ndarray:
     kept = np.argsort(rng.uniform(size=w.shape), axis=1) < nonzero
     y = np.einsum("bnd,bd->bn", x, np.where(kept, w, 0))
     drawn = Prompts(x, y, x, y)
-    first = lasso(config.alpha)(drawn, counts=_counts(config))
+    first = lasso(config.alpha, _counts(config))(drawn)
     found = [first, first if variant == "lasso-twice" else least_squares(drawn)]
     return ((np.array(found) - y) ** 2 / nonzero)[:, :, _counts(config)]
 
