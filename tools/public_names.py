@@ -3,7 +3,8 @@
 Public names are those of the stub `__init__.pyi` of the package and, for each folder that the stub shows as a whole,
 those that the folder's `__init__.py` imports, as in `mf.regularity.lipschitz_ball`; if that is a module, as in
 `mf.incontext.tasks`, then its public functions and classes. A name may be shown in several places if it is the same
-object; there are `MOST` names at most. Exceptions and constants need a docstring but no example.
+object; there are `MOST` names at most. A block `Arguments:` names every parameter. Exceptions and constants need a
+docstring but neither.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ast
 import doctest
 import importlib
 import inspect
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -23,6 +25,8 @@ from _rules import Violation, homes, main, namespaces, parse
 
 PACKAGE = "measureformer"
 MOST = 230
+ARGUMENTS = re.compile(r"^Arguments:\n((?:[ ]{4}.*\n?|\n)+)", re.MULTILINE)
+NAMED = re.compile(r"^[ ]{4}(\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
 
 
 class Public(NamedTuple):
@@ -110,7 +114,28 @@ def _document_faults(name: str, value: Any) -> Iterator[tuple[str, str]]:
     elif ">>>" not in text:
         yield "has no example", "add a `>>>` example to its docstring"
     else:
+        if missing := _unexplained(value):
+            yield f"does not explain {', '.join(missing)}", "add it to a block `Arguments:` of its docstring"
         yield from _failures(name, value, text)
+
+
+def _unexplained(value: Any) -> list[str]:
+    """Parameters that no block of arguments names; a class may be explained by the functions that make it."""
+    try:
+        parameters = inspect.signature(value).parameters
+    except (TypeError, ValueError):
+        return []  # a class of Python, which has no signature
+    members = vars(value).values() if isinstance(value, type) else ()
+    makers = [member for member in members if isinstance(member, staticmethod)]
+    told = {name for text in (value, *makers) for name in _explained(inspect.getdoc(text) or "")}
+    if told and makers and not _explained(inspect.getdoc(value) or ""):
+        return []
+    return [name for name in parameters if name not in {"self", *told}]
+
+
+def _explained(text: str) -> list[str]:
+    block = ARGUMENTS.search(text)
+    return [name.strip("* ") for names in NAMED.findall(block[1]) for name in names.split(",")] if block else []
 
 
 def _failures(name: str, value: Any, text: str) -> Iterator[tuple[str, str]]:

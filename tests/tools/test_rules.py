@@ -114,6 +114,7 @@ def mapped(line: str, page: str = "", picture: str = "") -> dict[str, str]:
 
 
 FINE = 'def f():\n    """Two.\n\n    >>> 1 + 1\n    2\n    """\n'
+EXPLAINED, SUM = 'def f(x, y, *z):\n    """Sum.\n\n', '\n    >>> f(1, 2)\n    3\n    """\n    return x + y\n'
 TWIN = FINE.replace("def f", "def g")
 LONG = "    pass\n" * 60
 DOCUMENTED = 'def f():\n    """A\n' + "    long\n" * 20 + '    docstring."""\n' + "    pass\n" * 59
@@ -163,6 +164,11 @@ NO = {
     ),
     "names: in a public folder": ("public_names", whole("def g():\n    pass\n"), "g has no docstring"),
     "names: in a module of one": ("public_names", within("def g():\n    pass\n"), "c.py:1: g has no docstring"),
+    "names: unexplained": (
+        "public_names",
+        one(f"{EXPLAINED}    Arguments:\n        x: a number.\n{SUM}"),
+        "f does not explain y, z; add it",
+    ),
     "names: two meanings": (
         "public_names",
         whole(TWIN) | {STUB: "from . import b as b\nfrom .a import g as g\n", "src/measureformer/a.py": TWIN},
@@ -248,6 +254,10 @@ YES = {
         chapters("src/measureformer/storage/_a.py", "src/measureformer/storage/_b.py"),
     ),
     "names": ("public_names", one(FINE)),
+    "names: explained": (
+        "public_names",
+        one(f"{EXPLAINED}    Arguments:\n        x, y: numbers.\n            Any.\n        *z: more.\n{SUM}"),
+    ),
     "names: public folder": ("public_names", whole(TWIN)),
     "names: exception": ("public_names", one('class f(Exception):\n    """No."""\n')),
     "references": (
