@@ -8,6 +8,7 @@ name adds what its `__init__.py` imports.
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+import measureformer
 from measureformer.atlas.references import references
 
 ROOT = Path(__file__).parent.parent
@@ -75,7 +77,7 @@ def public() -> dict[str, list[str]]:
     """Folder -> public names of the package that it holds, which may be none if the folder is public as a whole."""
     found: dict[str, list[str]] = {}
     for name, (home, _) in homes(PACKAGE).items():
-        found.setdefault(home, []).append(name)
+        found.setdefault(home.split(".")[0], []).append(name)
     return found | {home: [] for home in namespaces(PACKAGE) if home not in found}
 
 
@@ -87,11 +89,21 @@ def reference_page(home: str, names: list[str]) -> str:
         return f"{title}::: measureformer.{home}\n    options: {WHOLE_OPTIONS}\n"
     blocks, explained = [about], "^_"
     for name in [*names, *within(home, names)]:
-        blocks.append(f"::: measureformer.{name}\n    options: {{filters: ['!{explained}']}}")
+        blocks.append(f"::: {_defined(name)}\n    options: {{filters: ['!{explained}']}}")
         if name.startswith("Abstract"):
             # said once, and left out at the classes that follow
             explained = "|".join(["^_", *(f"^{member}$" for member in members(home, name))])
     return title + "\n\n".join(blocks) + "\n"
+
+
+def _defined(name: str) -> str:
+    """Where a public name is defined: a folder may show a function `coupling` that its module `coupling` defines."""
+    value: Any = measureformer
+    for part in name.split("."):
+        value = getattr(value, part)
+    if inspect.ismodule(value) or not hasattr(value, "__qualname__"):
+        return f"measureformer.{name}"
+    return f"{value.__module__}.{value.__qualname__}"
 
 
 def within(home: str, names: list[str]) -> list[str]:
@@ -99,7 +111,8 @@ def within(home: str, names: list[str]) -> list[str]:
     if home not in namespaces(PACKAGE):
         return []
     imports = (node for node in parse(PACKAGE / home / "__init__.py").body if isinstance(node, ast.ImportFrom))
-    return [f"{home}.{alias.name}" for node in imports for alias in node.names if alias.name not in names]
+    shown = [alias.name for node in imports for alias in node.names if alias.asname == alias.name]
+    return [f"{home}.{name}" for name in shown if name not in names]
 
 
 def members(home: str, name: str) -> list[str]:

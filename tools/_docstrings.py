@@ -1,7 +1,8 @@
 """Extension of Griffe, which reads docstrings for the documentation: they are plain text first, and Markdown here.
 
-Three things would be lost otherwise: `>>>` examples, which are quotations in Markdown; the aligned lines of a theorem
-(`Statement`, `Hypotheses`, …), which would run together; and formulas like Γ[mu](x), which are links.
+Four things would be lost otherwise: `>>>` examples, which are quotations in Markdown; the aligned lines of a theorem
+(`Statement`, `Hypotheses`, …) and those of `Arguments:`, which would run together; and formulas like Γ[mu](x), which
+are links.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import griffe
 
 LABELS = "Model|Statement|Proof|Hypotheses|Sharp\\?|Cost|Ref:?|Derived"
+ARGUMENT = re.compile(r"^    (\S[^:]*): ")
 LABEL = re.compile(rf"^({LABELS})[ \t]+(?=\S)")
 
 
@@ -33,6 +35,13 @@ def markdown(text: str) -> str:
     >>> 1 + 1
     2
     ```
+    >>> print(markdown("Arguments:\\n    x: a number,\\n        or two."))
+    **Arguments**
+    <BLANKLINE>
+    - `x`: a number,
+      or two.
+    <BLANKLINE>
+    <!-- -->
     """
     blocks = re.split(r"\n[ \t]*\n", text.strip("\n"))
     return "\n\n".join(_block(block.split("\n")) for block in blocks)
@@ -41,7 +50,18 @@ def markdown(text: str) -> str:
 def _block(lines: list[str]) -> str:
     if lines[0].lstrip().startswith(">>>"):
         return "\n".join(["```pycon", *lines, "```"])
+    if lines[0] == "Arguments:":
+        lines = _arguments(lines[1:])
     return _no_links("\n".join(_list(lines) if LABEL.match(lines[0]) else lines))
+
+
+def _arguments(lines: list[str]) -> list[str]:
+    """An item for each argument; what is indented by more belongs to the one before. The comment ends the list."""
+    items = ["**Arguments**", ""]
+    for line in lines:
+        match = ARGUMENT.match(line)
+        items.append(f"- `{match[1]}`: {line[match.end() :]}" if match else f"  {line.strip()}")
+    return [*items, "", "<!-- -->"]
 
 
 def _list(lines: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 from measureformer.atlas.registry import check, select
 from measureformer.atlas.result import Result
@@ -32,6 +33,8 @@ class Garden:
         self.package = plant(folder, patch, {f"chapter/{letter}.py": text for letter, text in sources.items()})
         self.settings = Settings(folder / "atlas")
         self.events: list[Event] = []
+        # processes that an earlier test left would look for its claims
+        get_reusable_executor().shutdown(wait=True)
 
     def run(self, **changes: object) -> AtlasRun:
         self.events = []

@@ -36,7 +36,7 @@ def test_generated_pages_hold_their_sources(site: Path) -> None:
     assert "push-forward" in (site / "glossary.html").read_text(encoding="utf-8")
     assert 'id="castin2024"' in (site / "references.html").read_text(encoding="utf-8")
     measures = (site / "api" / "measures.html").read_text(encoding="utf-8")
-    assert 'id="measureformer.Discrete.mean"' in measures
+    assert 'id="measureformer.measures.discrete.Discrete.mean"' in measures
     assert "&gt;&gt;&gt;" in measures
     assert "ShapeError" in (site / "api" / "errors.html").read_text(encoding="utf-8")
     gallery = (site / "gallery.html").read_text(encoding="utf-8")
@@ -47,6 +47,10 @@ DOCSTRINGS = {
     "a theorem": (
         "Statement  for all mu:\n           it holds.\nRef        kim2021.",
         "- **Statement** for all mu:\n  it holds.\n- **Ref** kim2021.",
+    ),
+    "arguments": (
+        "Arguments:\n    mu: the context.\n    x: queries,\n        (m, d).",
+        "**Arguments**\n\n- `mu`: the context.\n- `x`: queries,\n  (m, d).\n\n<!-- -->",
     ),
     "an example": ("Two.\n\n>>> 1 + 1\n2\n\nEnd.", "Two.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nEnd."),
     "a formula": ("Γ[mu](x) is `a[0](x)`", "Γ[mu]\\(x) is `a[0](x)`"),
