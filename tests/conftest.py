@@ -30,8 +30,8 @@ _CHECKED = [*sorted(_FOLDERS - _NO_ARRAYS), "parallel.mesh", "parallel.workers"]
 install_import_hook([f"measureformer.{name}" for name in _CHECKED], "checked.function")
 
 # compilation makes the first example of a test slow, so no deadline; in continuous integration the same examples always
-settings.register_profile("local", deadline=None, max_examples=40)
-settings.register_profile("ci", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("local", deadline=None, max_examples=30)
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=30)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # a shell that runs the tests in the background has SIGINT ignored, and so would all processes that tests interrupt

@@ -12,8 +12,8 @@ import pytest
 import measureformer as mf
 from measureformer import errors
 from measureformer.incontext import InContextModel, LanguageModel, tasks
-from measureformer.incontext import laws as _laws
 from measureformer.incontext import observe as _observe
+from measureformer.incontext.measure_laws import answers_after
 from measureformer.incontext.models import Reading, sequence_tokens
 from measureformer.numerics.random import two_keys
 
@@ -96,7 +96,7 @@ def test_answers_of_padded_prompts_are_those_of_the_map(name: str, models: Any, 
     # kills: a padded example that is seen, a question that stands in another place
     model, x, y = models[name], np.asarray(prompts.x), np.asarray(prompts.y)
     for count in (1, 3):
-        found = np.asarray(_laws.answers_after(model, x[:, :4], y[:, :4], x[:, 4], np.asarray(count)))
+        found = np.asarray(answers_after(model, x[:, :4], y[:, :4], x[:, 4], np.asarray(count)))
         asked = np.concatenate([x[:, :count], x[:, 4:]], axis=1)
         direct = np.asarray(model.predictions(asked, y[:, : count + 1]))[:, -1]
         np.testing.assert_allclose(found, direct, atol=1e-12)

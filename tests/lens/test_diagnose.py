@@ -19,7 +19,7 @@ from measureformer.cli.app import app
 from measureformer.errors import SavedRunError, TextError
 from measureformer.lens.columns import COLUMNS, Look, one_head
 from measureformer.lens.figures import DRAWN, figures
-from measureformer.lens.laws import laws
+from measureformer.lens.measure_laws import laws
 from measureformer.lens.separation import separation
 from measureformer.lens.sweep import fit_exponent, lengths_up_to, sampling_errors, starts
 from measureformer.text import read_text

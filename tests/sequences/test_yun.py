@@ -25,7 +25,7 @@ from measureformer.errors import (
 )
 from measureformer.sequences import yun
 from measureformer.sequences.activation import Activation
-from measureformer.sequences.cells import Grid
+from measureformer.sequences.codes import CellCodes
 
 TABLE = {
     (1, 2, 4): (5, 5, 14, 19, 12),
@@ -148,7 +148,7 @@ def test_positions_tell_every_order_apart(case: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize(("N", "n"), [(4, 2), (8, 3), (16, 2), (9, 4)])
 def test_the_decoder_never_fails(N: int, n: int) -> None:
-    grid = Grid(1, n, N)
+    grid = CellCodes(1, n, N)
     contexts = list(itertools.combinations(range(N), n))
     codes = np.array([codes_by_recursion(ids, N) for ids in contexts])
     own, seen = grid.unpack(codes)

@@ -282,17 +282,12 @@ class Problem(eqx.Module):
         return mask
 
     def svm(self, tokens: ArrayLike | None = None, norm: Norm = "frobenius") -> SVM:
-        """The matrix of least norm that separates the chosen tokens from the others of their example.
+        """The matrix of least norm that separates the chosen tokens from the others of their example; see `SVM`.
 
         Arguments:
             tokens: the chosen tokens: an index for each example, (n,), or sets of tokens as a mask (n, T) or a list of
                 lists of indices; the optimal tokens by default.
             norm: "frobenius", or "nuclear" for W = KQᵀ.
-
-        Tokens that cannot be separated give `feasible = False` and a certificate.
-
-        Statement   min ‖W‖ s.t. (k_ia − k_it)·W z_i ≥ 1 for t outside the set of a, = 0 for t inside
-        Ref         tarzanagh2023.
         """
         return solve(self, self.chosen(tokens), norm)
 

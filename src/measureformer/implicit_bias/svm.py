@@ -41,7 +41,12 @@ class KKT(NamedTuple):
 
 @dataclass(frozen=True)
 class SVM:
-    """Result of `Problem.svm`; `feasible` says whether the chosen tokens can be separated.
+    """The matrix W of least norm that separates the chosen tokens from the others, found by `Problem.svm`.
+
+    Tokens that cannot be separated give `feasible = False` and a certificate.
+
+    Statement   min ‖W‖ s.t. (k_ia − k_it)·W z_i ≥ 1 for t outside the set of a, = 0 for t inside
+    Ref         tarzanagh2023.
 
     >>> import numpy as np, measureformer as mf
     >>> X = np.array([[[1.0], [0.0], [-1.0]]])

@@ -10,7 +10,7 @@ from measureformer.incontext import tasks as tasks
 from measureformer.incontext.error import epsilon as epsilon
 from measureformer.incontext.error import error_curve as error_curve
 from measureformer.incontext.language import LanguageModel as LanguageModel
-from measureformer.incontext.laws import measure_laws as measure_laws
+from measureformer.incontext.measure_laws import measure_laws as measure_laws
 from measureformer.incontext.models import InContextModel as InContextModel
 from measureformer.incontext.models import examples_measure as examples_measure
 from measureformer.incontext.models import sequence_measure as sequence_measure

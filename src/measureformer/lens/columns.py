@@ -23,7 +23,7 @@ from measureformer.attention import coverage
 from measureformer.attention.coverage import Coverage
 from measureformer.clustering import clusters
 from measureformer.lens.architectures.base import Heads
-from measureformer.lens.laws import cosine
+from measureformer.lens.measure_laws import cosine
 from measureformer.lens.separation import separation
 from measureformer.lens.trace import Step
 from measureformer.maps import Causal

@@ -17,7 +17,7 @@ from measureformer import __version__
 from measureformer.errors import SavedRunError
 from measureformer.lens.architectures import Table
 from measureformer.lens.columns import COLUMNS, Look
-from measureformer.lens.laws import iterated, laws
+from measureformer.lens.measure_laws import iterated, laws
 from measureformer.lens.model import Model
 from measureformer.lens.parity import deviation
 from measureformer.lens.sentences import sentences

@@ -14,7 +14,7 @@ from measureformer.attention.blocks import norms
 from measureformer.errors import DtypeError, OptionError, PatternError
 from measureformer.maps import Attention
 from measureformer.measures import AbstractMeasure, Discrete
-from measureformer.memory import theorems
+from measureformer.memory import bounds
 from measureformer.memory.base import AbstractMemory, Retrieval, Walk, cut_walk, iterate, room, rows_of, trace_of
 from measureformer.memory.search import best_key
 from measureformer.numerics.arrays import (
@@ -255,11 +255,11 @@ class Modern(AbstractMemory):
         with np.errstate(over="ignore", invalid="ignore"):
             odds = np.maximum(1 / share.astype(np.float64) - 1, 0.0)
             distance, error, one = (_apart(rows, x) for rows in (queries, walk.state, walk.first))
-            needed = theorems.ramsauer20_separation(beta, n, M, odds)
-            outer, inner = theorems.basin(beta, separation, M, odds)
+            needed = bounds.ramsauer20_separation(beta, n, M, odds)
+            outer, inner = bounds.basin(beta, separation, M, odds)
             farther = np.maximum(distance, error)
-            bound = theorems.ramsauer20_one_step(beta, separation, farther, M, odds)
-            contraction = theorems.ramsauer20_contraction(beta, separation, farther, M, odds, n)
+            bound = bounds.ramsauer20_one_step(beta, separation, farther, M, odds)
+            contraction = bounds.ramsauer20_contraction(beta, separation, farther, M, odds, n)
         return ModernCertificate(
             nearest,
             distance,

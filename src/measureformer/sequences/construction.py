@@ -11,7 +11,7 @@ import numpy as np
 from measureformer.errors import DomainError, DtypeError, OptionError, ShapeError, ToleranceError
 from measureformer.numerics.arrays import finite, floats
 from measureformer.numerics.types import ArrayLike
-from measureformer.sequences.cells import Grid, bits, finest
+from measureformer.sequences.codes import CellCodes, bits, finest
 from measureformer.sequences.layers import Bumps, Feed, Shift, Tag
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Construction:
     """
 
     function: SequenceFunction
-    grid: Grid
+    grid: CellCodes
     ramp: float
     bound: float
     """Above the largest value written; the clamp sets larger values to 0."""

@@ -14,7 +14,7 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, positive_int, shaped
 from measureformer.numerics.types import ArrayLike
-from measureformer.sequences.cells import Grid
+from measureformer.sequences.codes import CellCodes
 from measureformer.sequences.slots import refuse_off_slots, slot, slots
 
 
@@ -182,7 +182,7 @@ def told_apart(G: Callable[[np.ndarray], ArrayLike], *, tokens: int, n: int, tol
     if positive_int(n, "n") > positive_int(tokens, "tokens"):
         raise OptionError(got=f"n = {n}, tokens = {tokens}", need="n ≤ tokens", do="Take more tokens.")
     ids = np.array(list(itertools.permutations(range(tokens), n)))
-    X = Grid(1, n, tokens).placed(ids[..., None]).astype(float) / tokens
+    X = CellCodes(1, n, tokens).placed(ids[..., None]).astype(float) / tokens
     values = np.asarray(G(X), float)[..., 0].reshape(-1)
     rows = np.repeat(np.arange(len(ids)), n)
     # what may agree: the same token, in contexts that are permutations of each other

@@ -11,7 +11,7 @@ from measureformer.errors import ConstructionError
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.types import ArrayLike
 from measureformer.sequences.activation import Activation, power_of_two_below
-from measureformer.sequences.cells import Grid, bits, cells_of, checked_ramp, checked_size
+from measureformer.sequences.codes import CellCodes, bits, cells_of, checked_ramp, checked_size
 from measureformer.sequences.construction import Construction
 from measureformer.sequences.construction import Decoded as Decoded
 from measureformer.sequences.construction import LayerCensus as LayerCensus
@@ -55,7 +55,7 @@ def compile_yun(
     (17, 259)
     """
     d, n, cells = positive_int(d, "d"), positive_int(n, "n"), cells_of(delta)
-    grid = Grid(d, n, cells, tuple(range(n)) if positions else None)
+    grid = CellCodes(d, n, cells, tuple(range(n)) if positions else None)
     checked_size(grid)
     function = SequenceFunction(f, d, n)
     if not positions:
@@ -63,18 +63,18 @@ def compile_yun(
     return assembled(function, grid, selective_shifts(grid), ramp)
 
 
-def selective_shifts(grid: Grid, scale: int | None = None) -> tuple[Shift, ...]:
+def selective_shifts(grid: CellCodes, scale: int | None = None) -> tuple[Shift, ...]:
     """The contextual mapping: a sweep over all ids, then a global shift. `scale` is K unless given.
 
     Statement   a pair of heads with thresholds l ± δ/2 adds scale·(max − min) to exactly the tokens with id l; after
                 l = 0, δ, 2δ, … and one shift by K^{n+1}·max, ids of tokens are different within a context, and
                 contexts that are no permutations of each other share none
     Proof       a shifted id is at least K and so beyond the sweep: each token moves once, in the order of ids. The
-                largest id determines the context (`Grid.unpack` reads its digits), and the shift gives it to all.
+                largest id determines the context (`CellCodes.unpack` reads its digits), and the shift gives it to all.
     Ref         yun2020, Lemma 6.
 
-    >>> from measureformer.sequences.yun import Grid, selective_shifts
-    >>> [layer.tag for layer in selective_shifts(Grid(1, 2, 4))]
+    >>> from measureformer.sequences.yun import CellCodes, selective_shifts
+    >>> [layer.tag for layer in selective_shifts(CellCodes(1, 2, 4))]
     ['sweep', 'sweep', 'sweep', 'sweep', 'global shift']
     """
     K, u, D = grid.base, grid.u, grid.cells
@@ -86,11 +86,11 @@ def selective_shifts(grid: Grid, scale: int | None = None) -> tuple[Shift, ...]:
     return (*pairs, Shift("global shift", u, 1, (0,), (last,), D, gain(grid, last)))
 
 
-def assembled(function: SequenceFunction, grid: Grid, shifts: tuple[Shift, ...], ramp: float) -> Construction:
+def assembled(function: SequenceFunction, grid: CellCodes, shifts: tuple[Shift, ...], ramp: float) -> Construction:
     """The whole network around given attention layers.
 
-    >>> from measureformer.sequences.yun import Grid, SequenceFunction, assembled, selective_shifts
-    >>> grid = Grid(1, 2, 4)
+    >>> from measureformer.sequences.yun import CellCodes, SequenceFunction, assembled, selective_shifts
+    >>> grid = CellCodes(1, 2, 4)
     >>> net = assembled(SequenceFunction(lambda X: X, 1, 2), grid, selective_shifts(grid), 1e-3)
     >>> net.run([[[0.3], [0.6]]], "hard").tolist()
     [[[0.375], [0.625]]]
@@ -118,7 +118,7 @@ def assembled(function: SequenceFunction, grid: Grid, shifts: tuple[Shift, ...],
     )
 
 
-def _quantiser(grid: Grid) -> tuple[Feed, ...]:
+def _quantiser(grid: CellCodes) -> tuple[Feed, ...]:
     """For each coordinate: outside of the range to −J, then [k δ, (k+1) δ) to k δ for all k."""
     D, J = grid.cells, float(min(grid.base**grid.n, 1 << 1000))
     end = 1 + max(grid.places or (0,))
@@ -127,7 +127,7 @@ def _quantiser(grid: Grid) -> tuple[Feed, ...]:
     return tuple(_row("quantise", i, phi, grid) for i in range(grid.d) for phi in (inside, *cells))
 
 
-def _clearing(grid: Grid, least: int, most: int) -> tuple[Feed, ...]:
+def _clearing(grid: CellCodes, least: int, most: int) -> tuple[Feed, ...]:
     """Tokens whose code is none of a context go below 0, and then to 0."""
     D, far = grid.cells, float(min(grid.outside + 1, 1 << 1000))
     valid = Activation(0, 1, (least - 0.5) / D, 0, 0, (most + 0.5) / D, 0, 1) if grid.exact else _NEVER
@@ -139,25 +139,25 @@ _NEVER = Activation(0, 0, 0, 0, 0, 1, 0, 0)
 """Stands where floats cannot hold the true breakpoints: then only whole numbers are run."""
 
 
-def _row(tag: Tag, i: int, activation: Activation, grid: Grid) -> Feed:
+def _row(tag: Tag, i: int, activation: Activation, grid: CellCodes) -> Feed:
     unit = np.eye(grid.d)[i]
     return Feed(tag, unit, activation, (unit,))
 
 
-def gain(grid: Grid, scale: int) -> float:
+def gain(grid: CellCodes, scale: int) -> float:
     """A factor of the logits, a power of two, after which softmax shares differ from 0 and 1 by less than rounding.
 
     Logits of different ids differ by δ²/2 or more, and what is off the maximum is multiplied by scale · range.
 
-    >>> from measureformer.sequences.yun import Grid, gain
-    >>> gain(Grid(1, 2, 4), 1)
+    >>> from measureformer.sequences.yun import CellCodes, gain
+    >>> gain(CellCodes(1, 2, 4), 1)
     2048.0
     """
     digits = bits(grid.n) + bits(scale) + bits(grid.most) + 60
     return 2 * power_of_two_below(2.0 * grid.cells**2 * digits * math.log(2))
 
 
-def _refuse_large(codes: np.ndarray, written: np.ndarray, grid: Grid) -> None:
+def _refuse_large(codes: np.ndarray, written: np.ndarray, grid: CellCodes) -> None:
     """What is written must not look like a code: a later layer would act on it."""
     largest = float(np.abs(written @ grid.u).max()) * grid.cells
     if largest >= int(codes.min()) - 1:

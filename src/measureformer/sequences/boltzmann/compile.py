@@ -13,7 +13,7 @@ from measureformer.numerics.arrays import finite, floats, positive_int
 from measureformer.numerics.types import ArrayLike
 from measureformer.sequences.boltzmann.memory import Memory, remembered
 from measureformer.sequences.budget import distance
-from measureformer.sequences.cells import Grid, cells_of, checked_ramp, checked_size
+from measureformer.sequences.codes import CellCodes, cells_of, checked_ramp, checked_size
 from measureformer.sequences.function import SequenceFunction, refuse_not_equivariant
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class OneLayer:
     """
 
     function: SequenceFunction
-    grid: Grid
+    grid: CellCodes
     ramp: float
     memory: Memory
     attention: int = 1
@@ -119,7 +119,7 @@ def compile_one_layer(
     True
     """
     d, n, cells = positive_int(d, "d"), positive_int(n, "n"), cells_of(delta)
-    grid = Grid(d, n, cells)
+    grid = CellCodes(d, n, cells)
     checked_size(grid)
     ramp = checked_ramp(ramp, grid)
     function = SequenceFunction(f, d, n)
@@ -133,7 +133,7 @@ def compile_one_layer(
     return OneLayer(function, grid, ramp, remembered(vocabulary, *everything, "practical"))
 
 
-def _with_repetitions(grid: Grid) -> np.ndarray:
+def _with_repetitions(grid: CellCodes) -> np.ndarray:
     """Contexts (m, n) in which a token occurs twice: their value is 0, so they need codes of their own."""
     import itertools
 

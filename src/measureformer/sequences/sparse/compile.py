@@ -11,7 +11,7 @@ from measureformer.errors import ConstructionError
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.types import ArrayLike
 from measureformer.sequences import yun
-from measureformer.sequences.cells import Grid, cells_of, checked_size
+from measureformer.sequences.codes import CellCodes, cells_of, checked_size
 from measureformer.sequences.construction import Construction
 from measureformer.sequences.function import SequenceFunction
 from measureformer.sequences.layers import Shift
@@ -58,12 +58,12 @@ def compile_sparse(
     assert chain is not None  # universal is "yes"
     places = np.zeros(n, int)
     places[list(chain)] = [n - 1, *range(n - 1)]
-    grid = Grid(positive_int(d, "d"), n, cells_of(delta), tuple(places.tolist()), found.reach.steps)
+    grid = CellCodes(positive_int(d, "d"), n, cells_of(delta), tuple(places.tolist()), found.reach.steps)
     checked_size(grid)
     return yun.assembled(SequenceFunction(f, grid.d, n), grid, _shifts(grid, seen, found), ramp)
 
 
-def _shifts(grid: Grid, seen: np.ndarray, found: Conditions) -> tuple[Shift, ...]:
+def _shifts(grid: CellCodes, seen: np.ndarray, found: Conditions) -> tuple[Shift, ...]:
     chain, steps = found.chain.path, found.reach.steps
     assert chain is not None
     assert steps is not None

@@ -11,7 +11,7 @@ from measureformer.atlas.helpers.incontext_learner import Learner, learned, prom
 from measureformer.atlas.helpers.random import once
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.incontext.laws import MeasureLaws, laws_on
+from measureformer.incontext.measure_laws import MeasureLaws, laws_on
 from measureformer.incontext.models import Reading
 from measureformer.numerics.types import Key
 

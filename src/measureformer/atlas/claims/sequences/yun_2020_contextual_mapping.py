@@ -12,7 +12,7 @@ from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.numerics.types import Key
 from measureformer.sequences import yun
-from measureformer.sequences.cells import Grid, bits
+from measureformer.sequences.codes import CellCodes, bits
 
 CASES = (
     (1, 2, 4),
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 def _measured(d: int, n: int, D: int, *, scale: int | None) -> Row:
-    grid = Grid(d, n, D)
+    grid = CellCodes(d, n, D)
     states = grid.placed(grid.enumerate())
     ids = states @ grid.u
     for layer in yun.selective_shifts(grid, scale):

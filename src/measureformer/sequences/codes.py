@@ -22,7 +22,7 @@ HALVES, ROUNDED = 52, 48
 
 
 @dataclass(frozen=True)
-class Grid:
+class CellCodes:
     """n tokens in [0, 1)^d, each coordinate in one of `cells` cells; `places` are positions, None if there are none.
 
     The id of a token in cell (c_1, …, c_d) at place e is Σ_i (c_i + e·cells)·cells^i.
@@ -157,14 +157,14 @@ def cells_of(delta: float) -> int:
     return cells
 
 
-def checked_ramp(ramp: float, grid: Grid) -> float:
+def checked_ramp(ramp: float, grid: CellCodes) -> float:
     """The largest power of two that is at most `ramp`, or a refusal."""
     if not (isinstance(ramp, (int, float)) and 0 < ramp <= 0.25 / grid.cells):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(got=f"ramp = {ramp!r}", need="0 < ramp ≤ delta/4", do="Leave it out for 1e-3.")
     return power_of_two_below(float(ramp))
 
 
-def checked_size(grid: Grid) -> None:
+def checked_size(grid: CellCodes) -> None:
     """Refuse what has no contexts, and what would be too large, and say how large."""
     count = grid.n * grid.contexts
     if count == 0:
@@ -183,13 +183,13 @@ def checked_size(grid: Grid) -> None:
         )
 
 
-def finest(grid: Grid) -> str:
+def finest(grid: CellCodes) -> str:
     """Advice: the finest delta whose codes float64 holds."""
     return _feasible(grid, lambda g: g.exact)
 
 
-def _feasible(grid: Grid, good: Callable[[Grid], bool]) -> str:
+def _feasible(grid: CellCodes, good: Callable[[CellCodes], bool]) -> str:
     for cells in range(grid.cells - 1, 1, -1):
-        if good(Grid(grid.d, grid.n, cells, grid.places, grid.steps)):
+        if good(CellCodes(grid.d, grid.n, cells, grid.places, grid.steps)):
             return f"The finest delta that is feasible is 1/{cells}."
     return "No delta is feasible: take fewer tokens or dimensions."
