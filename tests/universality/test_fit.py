@@ -13,8 +13,9 @@ import measureformer as mf
 from measureformer import errors
 from measureformer.universality import Search
 from measureformer.universality.contexts import answers, drawn
+from measureformer.universality.lawson import left_out, levelled
 from measureformer.universality.lessons import _Data, _Teacher
-from measureformer.universality.pursuit import basis, left_out, levelled, leverages, nested, pursue
+from measureformer.universality.pursuit import basis, leverages, nested, pursue
 from measureformer.universality.search import dictionary
 
 LINE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])

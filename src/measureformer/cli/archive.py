@@ -36,10 +36,10 @@ def archive(
 ) -> None:
     """Pack an atlas for Zenodo or a similar archive: pages, results, metadata, citation, versions and check sums."""
     from hashlib import sha256
-    from importlib.resources import files
     from io import BytesIO
     from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
+    from measureformer.atlas.references import bibliography
     from measureformer.atlas.registry import versions
     from measureformer.atlas.result import Result
     from measureformer.storage.files import write_atomically
@@ -53,7 +53,7 @@ def archive(
     # bytes that are not UTF-8 become surrogates, which no result may hold
     results = [Result.from_json(data.decode(errors="surrogateescape")) for data in stored]
     held |= {name: text.encode() for name, text in _metadata(results, author or []).items()}
-    held["refs.bib"] = files("measureformer.atlas").joinpath("refs.bib").read_bytes()
+    held["refs.bib"] = bibliography().encode()
     held["SHA256SUMS"] = "".join(f"{sha256(held[name]).hexdigest()}  {name}\n" for name in sorted(held)).encode()
     with ZipFile(stream := BytesIO(), "w") as packed:
         for name in sorted(held):

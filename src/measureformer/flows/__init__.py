@@ -14,7 +14,7 @@ from measureformer.flows.interaction import CuckerSmale as CuckerSmale
 from measureformer.flows.interaction import Interaction as Interaction
 from measureformer.flows.interaction import SecondOrder as SecondOrder
 from measureformer.flows.load import load_flow as load_flow
-from measureformer.flows.push import push_density as push_density
+from measureformer.flows.push_density import push_density as push_density
 from measureformer.flows.stability import Stability as Stability
 from measureformer.flows.stability import stability as stability
 from measureformer.flows.training import Depth as Depth

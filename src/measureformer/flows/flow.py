@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DtypeError, NoClosedFormError, OptionError, SpreadError, TimeError
-from measureformer.flows.density import with_log_density
 from measureformer.flows.drive import travel
 from measureformer.flows.flow_map import Depthwise, FlowMap, particles, refuse_failure
 from measureformer.flows.integrate import SOLVERS, WITHOUT_ERROR, Settings, Solved
+from measureformer.flows.log_density import with_log_density
 from measureformer.flows.schedule import Schedule, checked_times, planned
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.queries import queries_of, refuse_blind

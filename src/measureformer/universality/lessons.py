@@ -12,7 +12,8 @@ from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.universality.contexts import Contexts, Target, answers, climbed, drawn
 from measureformer.universality.factors import Factors, table
-from measureformer.universality.pursuit import basis, levelled, leverages, nested, pursue
+from measureformer.universality.lawson import levelled
+from measureformer.universality.pursuit import basis, leverages, nested, pursue
 from measureformer.universality.search import Search, sizes_of
 
 POOL, LESSONS = 5, 6

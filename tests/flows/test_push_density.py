@@ -14,7 +14,7 @@ from scipy.stats import multivariate_normal
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.flows.push import refuse_folds
+from measureformer.flows.push_density import refuse_folds
 
 MEAN, COV = np.array([0.5, -1.0]), np.array([[1.0, 0.3], [0.3, 0.5]])
 LAW = multivariate_normal(MEAN, COV)

@@ -1,0 +1,113 @@
+"""`equiangular`: tokens on the sphere with equal inner products, one equation for all of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from measureformer.clustering.sphere import Norm, checked_norm
+from measureformer.errors import OptionError
+from measureformer.flows.schedule import checked_times
+from measureformer.flows.solve import AbstractField, checked_tolerance, solve
+from measureformer.numerics.arrays import default_float, on_device, positive_int, scalar
+from measureformer.numerics.types import ArrayLike
+
+
+class Equiangular(eqx.Module):
+    """Common inner product of n equiangular tokens along the flow; see `equiangular`."""
+
+    times: Float[Array, " t"]
+    cosines: Float[Array, " t"]
+    log_gaps: Float[Array, " t"]
+    """log(1 − γ), accurate even where γ rounds to 1."""
+    norms: Float[Array, " t"]
+    """The common norm of the tokens: 1, unless `norm="pre"`."""
+
+
+def equiangular(
+    n: int,
+    beta: ArrayLike,
+    times: ArrayLike,
+    *,
+    start: ArrayLike = 0.0,
+    normalized: bool = True,
+    norm: Norm = "post",
+) -> Equiangular:
+    """The common inner product γ of n equiangular tokens on the sphere: one equation instead of n.
+
+    The solver integrates log(1 − γ), so the tail is as accurate as the beginning.
+
+    Arguments:
+        n: number of tokens, at least 2.
+        beta: inverse temperature.
+        times: increasing output times, (t,); γ is `start` at the first.
+        start: initial inner product, between −1/(n−1) and 1.
+        normalized: as in `sphere_flow`.
+        norm: as in `sphere_flow`; with "pre" tokens start with norm 1.
+
+    Statement   SA   γ' = 2(1−γ)((n−1)γ+1)/(e^{β(1−γ)}+n−1),    1 − γ ~ e^{−2t}
+                USA  γ' = (2/n) e^{βγ}(1−γ)((n−1)γ+1),          1 − γ ~ e^{−2e^β t}
+                "pre", SA  the same γ' divided by the norm r,   1 − γ ~ t^{−2},
+                     r' = (e^{β(1−γ)}+(n−1)γ)/(e^{β(1−γ)}+n−1)
+    Ref         geshkovski2023; rigollet2025 for "pre".
+
+    >>> import measureformer as mf
+    >>> curve = mf.clustering.equiangular(32, 0.0, [0.0, 5.186261])
+    >>> round(float(curve.cosines[1]), 6)
+    0.999
+    """
+    times, n = checked_times(times), positive_int(n, "n")
+    beta, start = float(scalar(beta, "beta")), float(scalar(start, "start"))
+    if n < 2 or not -1 / (n - 1) < start < 1:
+        raise OptionError(
+            got=f"n = {n}, start = {start:g}",
+            need="n ≥ 2 tokens and −1/(n−1) < start < 1",
+            do="Orthogonal tokens have start = 0.",
+        )
+    dtype, post = default_float(), checked_norm(norm) == "post"
+    field = _Equiangular(np.asarray(n, dtype), np.asarray(beta, dtype), bool(normalized), post)
+    rtol = checked_tolerance(1e-11, dtype)
+    state = np.array([math.log1p(-start), 0.0], dtype)
+    log_gaps, log_norms = solve(field, state, times, rtol=rtol, atol=rtol).states.T
+    return Equiangular(*map(on_device, (times.astype(dtype), -np.expm1(log_gaps), log_gaps, np.exp(log_norms))))
+
+
+class _Equiangular(AbstractField):
+    """(log(1 − γ), log r)."""
+
+    n: Any
+    beta: Any
+    normalized: bool = eqx.field(static=True)
+    post: bool = eqx.field(static=True)
+
+    def velocity(self, t: Any, y: Any) -> Any:
+        gap, others = jnp.exp(y[0]), self.n - 1
+        # weights of a token itself and of all others together, relative to e^{βγ}
+        itself = jnp.exp(self.beta * gap)
+        scale = itself + others if self.normalized else self.n * jnp.exp(-self.beta * (1 - gap))
+        turn, growth = -2 * (others * (1 - gap) + 1) / scale, (itself + others * (1 - gap)) / scale
+        if self.post:
+            return jnp.stack([turn, jnp.zeros_like(turn)])
+        return jnp.stack([turn, growth]) * jnp.exp(-y[1])
+
+
+def geshkovski23_equiangular(n: int, t: float) -> float:
+    """The inner product at time t of n tokens that start orthogonal, at β = 0.
+
+    Arguments:
+        n: number of tokens.
+        t: time since the start.
+
+    Statement   γ(t) = (e^{2t} − 1)/(e^{2t} + n − 1)
+    Ref         geshkovski2023.
+
+    >>> import measureformer as mf
+    >>> mf.clustering.geshkovski23_equiangular(2, 0.0)
+    0.0
+    """
+    return -math.expm1(-2 * t) / (1 + (n - 1) * math.exp(-2 * t))
