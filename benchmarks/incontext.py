@@ -128,7 +128,7 @@ def steps(model: Any, objective: Any, batch: int, count: int) -> Any:
 def timed(folder: Path, train: Any, seconds: float, steps: int) -> tuple[Any, Number]:
     """A training and the minutes that it took; of one that goes on from before, those that its steps take now."""
     whole, begun = not folder.exists(), time.perf_counter()
-    found = train_learner()
+    found = train()
     minutes = (time.perf_counter() - begun if whole else steps * seconds) / 60
     return found, Number(f"its training, {steps} steps" + ("" if whole else ", by the time of a step"), minutes, 0, "")
 
@@ -158,7 +158,7 @@ def written() -> tuple[list[Number], str]:
     net = LanguageModel.random(jax.random.key(0), small, vocabulary=letters.size, context=128)
     run = steps(net, CorpusLoss(jnp.asarray(letters.encode(documents)), 16), 16, 5)
     seconds = min(interleaved({"ours": run}, rounds=5)["ours"]) / 5
-    found, spent = timed(folder, lambda: text.train(documents, jax.random.key(0), save=folder), seconds, 2000)
+    found, spent = timed(folder, lambda: text.train_text(documents, jax.random.key(0), save=folder), seconds, 2000)
     net, letters = found.text_model
     lines = ["What the model of text writes after a prompt, at temperature 0.7:", ""]
     for prompt in ("The ", "If the "):

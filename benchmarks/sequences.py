@@ -16,8 +16,8 @@ import numpy as np
 from compare import CONSOLE, Number, Row, machine, row, write
 
 import measureformer as mf
-from measureformer.sequences import sparse as sparsity
-from measureformer.sequences import yun
+from measureformer.sequences import SparseAttention, check_pattern, compile_yun, sparse_pattern
+from measureformer.sequences.sparse.attention import Connections
 
 FAST = "--fast" in sys.argv
 ROUNDS = 5
@@ -38,15 +38,15 @@ def wave(X: np.ndarray) -> np.ndarray:
 def compiled(d: int, n: int, cells: int) -> Number:
     X = np.random.default_rng(0).uniform(size=(4000, n, d))
     begin = time.perf_counter()
-    yun.compile(wave, d=d, n=n, delta=1 / cells).run(X, "hard")
+    compile_yun(wave, d=d, n=n, delta=1 / cells).run(X, "hard")
     seconds = time.perf_counter() - begin
     return Number(f"compile ({d}, {n}, 1/{cells}) and run it on 4000 sequences", seconds, 2, "s")
 
 
 def checked(name: str) -> Number:
-    mask = sparsity.pattern(name, 512)
+    mask = sparse_pattern(name, 512)
     begin = time.perf_counter()
-    sparsity.check(mask)
+    check_pattern(mask)
     return Number(f"check {name}, n = 512", time.perf_counter() - begin, 1, "s")
 
 
@@ -70,7 +70,7 @@ def connections(name: str, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 def seconds(name: str, n: int) -> float:
     head = mf.Attention.random(jax.random.key(0), 4)
-    G = sparsity.SparseAttention(head, sparsity.Connections(*connections(name, n), n))
+    G = SparseAttention(head, Connections(*connections(name, n), n))
     sigma = mf.SpaceTime.sequence(np.random.default_rng(0).normal(size=(n, 4)))
     times = []
     for _ in range(ROUNDS + 2):
@@ -93,8 +93,8 @@ def growth(name: str) -> Number:
 def against_matrix(n: int) -> Row:
     """A star, along its connections and as a masked matrix, compiled."""
     head = mf.Attention.random(jax.random.key(0), 4)
-    mask = sparsity.pattern("star", n)[0]
-    G, X = sparsity.SparseAttention(head, mask), np.random.default_rng(0).normal(size=(n, 4))
+    mask = sparse_pattern("star", n)[0]
+    G, X = SparseAttention(head, mask), np.random.default_rng(0).normal(size=(n, 4))
     sigma = mf.SpaceTime.sequence(X)
 
     @jax.jit

@@ -16,10 +16,6 @@ from . import structure as structure
 from . import text as text
 from . import transport as transport
 from . import universality as universality
-from .atlas import Check as Check
-from .atlas import Claim as Claim
-from .atlas import Outcome as Outcome
-from .atlas import Result as Result
 from .atlas import cite as cite
 from .atlas.registry import check as check
 from .atlas.registry import claims as claims

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 
 import measureformer as mf
 from measureformer.atlas import index
+from measureformer.atlas.result import Result as AtlasResult
 from measureformer.cli.app import app
 from measureformer.cli.output import aligned
 from planting import FAILS, HOLDS, INTERRUPTS, RAISES, UNSURE, announce, claim_source, plant, runs
@@ -151,7 +152,7 @@ def test_check_says_what_was_measured() -> None:
 def test_check_as_json_can_be_read_back() -> None:
     done = command("check", "castin-2025-good", "furuya-2024-bad", "--json", "--seed", "4", "--full")
     assert done.exit_code == 1
-    results = [mf.Result.from_json(json.dumps(entry)) for entry in json.loads(done.stdout)]
+    results = [AtlasResult.from_json(json.dumps(entry)) for entry in json.loads(done.stdout)]
     assert [(r.claim, r.seed, r.preset, r.passes) for r in results] == [
         ("castin-2025-good", 4, "full", True),
         ("furuya-2024-bad", 4, "full", False),
@@ -382,7 +383,7 @@ def test_program_ends_quietly_when_its_reader_leaves(planted: Path) -> None:
     [
         "import measureformer",
         "import measureformer.cli.app",
-        "import measureformer as mf; mf.Result, mf.cite('kim2021'), mf.Claim, dir(mf)",
+        "import measureformer as mf; mf.check, mf.cite('kim2021'), mf.claims, dir(mf)",
     ],
 )
 def test_light_imports_load_no_heavy_library(line: str) -> None:

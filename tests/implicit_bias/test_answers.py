@@ -13,17 +13,9 @@ from scipy.optimize import minimize
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.implicit_bias import (
-    Descent,
-    Problem,
-    attention_sparsity,
-    decompose,
-    margins_of,
-    matrix_sizes,
-    misalignment,
-    random_problems,
-)
+from measureformer.implicit_bias import Descent, Problem, decompose, margins_of, misalignment, random_problems
 from measureformer.implicit_bias.descent import Run
+from measureformer.implicit_bias.sparsity import attention_sparsity, matrix_sizes
 
 KEY = jax.random.key(0)
 

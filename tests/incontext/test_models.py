@@ -14,7 +14,8 @@ from measureformer import errors
 from measureformer.incontext import InContextModel, LanguageModel, tasks
 from measureformer.incontext import observe as _observe
 from measureformer.incontext.measure_laws import answers_after
-from measureformer.incontext.models import Reading, sequence_tokens
+from measureformer.incontext.models import Reading, sequence_measure, sequence_tokens
+from measureformer.incontext.observe import head_matrices
 from measureformer.numerics.random import two_keys
 
 KEY = jax.random.key(0)
@@ -48,7 +49,7 @@ def test_a_sequence_model_is_a_causal_map_on_space_time(name: str, models: Any, 
     # kills: biases left out, heads in another order, a mask that sees the label, the wrong GELU
     model = models[name]
     fast = np.asarray(model.predictions(prompts.x, prompts.y))
-    sigma = mf.incontext.sequence_measure(prompts.x[1], prompts.y[1])
+    sigma = sequence_measure(prompts.x[1], prompts.y[1])
     slow = np.asarray(model.map.push(sigma).points)[::2, 0]
     np.testing.assert_allclose(fast[1], slow, atol=1e-12)
     # the prediction after i examples does not see what comes later
@@ -155,7 +156,7 @@ def test_the_structure_of_heads_is_that_of_the_maps(models: Any) -> None:
     np.testing.assert_allclose(A[0], np.asarray(attention.A)[:, :8, :8] * gain[:, None] * gain, atol=1e-12)
     product = np.einsum("hoe,hed->hod", attention.W, attention.V)[:, :, :8] * gain
     np.testing.assert_allclose(values[0], product, atol=1e-12)
-    found = mf.incontext.head_matrices(model)
+    found = head_matrices(model)
     whole = np.sqrt((A**2).sum(axis=(2, 3)))
     np.testing.assert_allclose(found.symmetric**2 + found.antisymmetric**2, whole**2, rtol=1e-12)
     assert (found.stable_rank >= 1).all()

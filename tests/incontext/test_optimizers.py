@@ -13,8 +13,9 @@ import pytest
 
 import measureformer as mf
 from measureformer import errors
-from measureformer.incontext import InContextModel, LanguageModel, head_matrices, tasks
+from measureformer.incontext import InContextModel, LanguageModel, tasks
 from measureformer.incontext.language import Corpus
+from measureformer.incontext.observe import head_matrices
 from measureformer.incontext.train import InContextLoss
 from measureformer.training.architecture import Architecture
 from measureformer.training.optimization import Optimization

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import measureformer as mf
 from measureformer.errors import OptionError, SupportError, TracedError
+from measureformer.structure.black_box import BlackBox
 from measureformer.structure.weights import binary_marks, carriers, linear_marks
 
 KEY = jax.random.key(3)
@@ -54,7 +55,7 @@ def test_recovered_map_is_the_map(name: str, weights: str) -> None:
 
 def test_one_evaluation_for_many_queries_and_none_for_the_same() -> None:
     # kills: an evaluation per query, no memory
-    box = mf.structure.BlackBox(LAYER)
+    box = BlackBox(LAYER)
     mu, x = mf.Discrete.uniform(np.eye(2)), np.random.default_rng(1).uniform(-1, 1, (500, 2))
     found = mf.recover(box)
     value = found(mu, x)

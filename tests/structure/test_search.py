@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import measureformer as mf
 from measureformer.atlas.black_box import outcome, result
 from measureformer.atlas.helpers.structure_zoo import zoo
+from measureformer.atlas.result import Result
 from measureformer.errors import (
     DimensionMismatchError,
     DomainError,
@@ -61,7 +62,7 @@ def test_the_zoo(name: str) -> None:
 def test_the_answer_as_a_result() -> None:
     found = result(mf.is_transformer(ZOO["ReLU"].f, LINE, KEY, trials=2), KEY, name="relu")
     assert found.passes
-    assert mf.Result.from_json(found.to_json()).to_json() == found.to_json()
+    assert Result.from_json(found.to_json()).to_json() == found.to_json()
     no = result(mf.is_transformer(ZOO["Bayes"].f, LINE, KEY, trials=2), KEY)
     assert no.verdict == "violated"
     assert [control.outcome.verdict for control in no.controls] == ["violated"]

@@ -15,8 +15,9 @@ import pytest
 import measureformer as mf
 from measureformer import errors
 from measureformer.incontext import LanguageModel
-from measureformer.text import TextModel, Tokenizer
+from measureformer.text import Tokenizer
 from measureformer.text.corpus import split
+from measureformer.text.saved import TextModel, save_text
 from measureformer.text.train import TextTrained
 from measureformer.training.architecture import Architecture
 from measureformer.training.optimization import Optimization
@@ -194,7 +195,7 @@ def test_sizes_of_perceptrons_are_saved(tmp_path: Path) -> None:
     for hidden, kept in ((24, 24), (64, None), (None, None)):
         shape = Architecture(width=16, layers=1, heads=2, hidden=hidden)
         net = LanguageModel.random(KEY, shape, vocabulary=3, context=4)
-        mf.text.save_text(TextModel(net, Tokenizer.characters("abc")), tmp_path)
+        save_text(TextModel(net, Tokenizer.characters("abc")), tmp_path)
         again = mf.text.load_text(tmp_path).model
         assert again.architecture == shape
         assert again.architecture.hidden == kept
@@ -203,7 +204,7 @@ def test_sizes_of_perceptrons_are_saved(tmp_path: Path) -> None:
 
 def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     net = LanguageModel.random(KEY, SMALL, vocabulary=3, context=4)
-    mf.text.save_text(TextModel(net, Tokenizer.characters("abc")), tmp_path)
+    save_text(TextModel(net, Tokenizer.characters("abc")), tmp_path)
     files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for name, damage in (
         ("config.json", b"{"),

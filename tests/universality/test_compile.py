@@ -13,13 +13,14 @@ from safetensors.numpy import load_file
 import measureformer as mf
 from compilations import count_compilations
 from measureformer import errors
+from measureformer.universality.algebra import Expression
 from measureformer.universality.program import Interval
 
 Block = mf.universality.Block
 SQUARE = mf.Box([-1.0, -1.0], [1.0, 1.0])
 
 
-def random_expression(seed: int, components: int = 2, dim: int = 2) -> mf.universality.Expression:
+def random_expression(seed: int, components: int = 2, dim: int = 2) -> Expression:
     """Three monomials of degrees 3, 2 and 1 or 2 in each component, with random blocks and coefficients."""
     rng = np.random.default_rng(seed)
 

@@ -17,6 +17,7 @@ from measureformer.universality.lawson import left_out, levelled
 from measureformer.universality.lessons import _Data, _Teacher
 from measureformer.universality.pursuit import basis, leverages, nested, pursue
 from measureformer.universality.search import dictionary
+from measureformer.universality.targets import kernel_regression, smooth_quantile, softmin_distance
 
 LINE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
 SEARCH = Search(terms=100, blocks=120, candidates=400, contexts=400, atoms=12, rounds=1)
@@ -43,10 +44,10 @@ def vlasov(mu: mf.Discrete, x: np.ndarray) -> np.ndarray:
 TARGETS = {
     "mean": (mf.universality.mean(1), LINE),
     "variance": (mf.universality.variance(1), LINE),
-    "smooth quantile": (mf.universality.smooth_quantile(0.3, 0.2), LINE),
+    "smooth quantile": (smooth_quantile(0.3, 0.2), LINE),
     "W_1 to the uniform law": (mf.universality.distance_to_uniform(), LINE),
-    "soft distance": (mf.universality.softmin_distance(1, 0.5), LINE),
-    "kernel regression": (mf.universality.kernel_regression(1.0), PLANE),
+    "soft distance": (softmin_distance(1, 0.5), LINE),
+    "kernel regression": (kernel_regression(1.0), PLANE),
     "Vlasov": (vlasov, mf.Box([-1.0], [1.0])),
 }
 
@@ -93,7 +94,7 @@ def test_a_jump_is_no_success() -> None:
 
 
 def test_the_report_is_about_the_expression() -> None:
-    target = mf.universality.softmin_distance(1, 0.5)
+    target = softmin_distance(1, 0.5)
     search = Search(terms=8, blocks=60, candidates=300, contexts=100, rounds=4)
     found = mf.universality.fit(target, LINE, jax.random.key(2), tol=1e-6, search=search)
     mu, x = found.witness.measure(0), found.witness.x[0]
@@ -134,7 +135,7 @@ def _variances(contexts: Any) -> np.ndarray:
 
 def test_smooth_quantiles_solve_their_equation() -> None:
     y, a = np.array([[0.1], [0.4], [0.9]]), np.array([0.5, 0.2, 0.3])
-    q = float(mf.universality.smooth_quantile(0.3, 0.05)(mf.Discrete.weighted(y, a), [0.0])[0])
+    q = float(smooth_quantile(0.3, 0.05)(mf.Discrete.weighted(y, a), [0.0])[0])
     assert float(a @ (1 / (1 + np.exp(-(q - y[:, 0]) / 0.05)))) == pytest.approx(0.3, abs=1e-10)
 
 
@@ -202,7 +203,7 @@ def test_what_is_left_of_a_measure_that_is_left_out() -> None:
 def test_few_measures_are_not_levelled_at_the_price_of_all_others(seed: int) -> None:
     # kills: the coefficients with the least error on the measures themselves, 1.5 to 1.9 times as bad on others here
     search = Search(terms=100, blocks=60, candidates=300, atoms=8)
-    rng, target = np.random.default_rng(seed), mf.universality.kernel_regression(1.0)
+    rng, target = np.random.default_rng(seed), kernel_regression(1.0)
     factors, products = dictionary(rng, PLANE, search)
     teacher = _Teacher(rng, PLANE, target, factors, products[rng.permutation(len(products))[:100]], 1e-6)
     few, others = (teacher.data(drawn(rng, PLANE, k, n, 2)) for k, n in ((150, [1, 2, 3, 5, 8]), (600, [4, 6, 7])))

@@ -14,6 +14,7 @@ import pytest
 import measureformer as mf
 from measureformer import errors
 from measureformer.universality import Search
+from measureformer.universality.targets import Functional
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 
@@ -34,7 +35,7 @@ study = _study()
 def test_parameters_of_the_study_are_those_of_the_census() -> None:
     target = mf.universality.mean(2)
     search = Search(terms=8, blocks=20, candidates=60, contexts=30, rounds=1)
-    noisy = mf.universality.Functional(lambda y, p, x: jax.numpy.sin(3 * (p @ y) * x), dim=2, out=2)
+    noisy = Functional(lambda y, p, x: jax.numpy.sin(3 * (p @ y) * x), dim=2, out=2)
     for goal in (target, noisy):
         found = mf.universality.fit(goal, mf.Box([-1.0, -1.0], [1.0, 1.0]), jax.random.key(0), tol=1e-12, search=search)
         net = found.compile(activation="quadratic")

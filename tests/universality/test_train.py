@@ -14,6 +14,8 @@ from measureformer import errors
 from measureformer.training import loop
 from measureformer.training.architecture import Architecture
 from measureformer.universality import Search
+from measureformer.universality.corollary import map_errors
+from measureformer.universality.targets import softmin_distance
 from measureformer.universality.train import Trained
 
 LINE = mf.Box([-1.0], [1.0])
@@ -22,7 +24,7 @@ SMALL = Search(contexts=240, queries=3, atoms=6)
 
 def trained(save: Any = None) -> Trained:
     return mf.universality.train_functional(
-        mf.universality.softmin_distance(1, 0.5),
+        softmin_distance(1, 0.5),
         LINE,
         jax.random.key(0),
         architecture=Architecture(width=4, layers=1, heads=1, hidden=8, norm="none"),
@@ -38,7 +40,7 @@ def whole() -> Trained:
 
 
 def test_training_lowers_the_error_on_measures_not_seen(whole: Trained) -> None:
-    target = mf.universality.softmin_distance(1, 0.5)
+    target = softmin_distance(1, 0.5)
     assert len(whole.losses) == 151
     assert whole.losses[-1] < whole.losses[0] / 20
     assert whole.held_out < whole.scale / 2
@@ -72,12 +74,12 @@ def test_an_interrupted_training_ends_with_the_same_bits(
 
 def test_errors_of_maps_are_distances() -> None:
     # halves instead of thirds: every atom is off by a sixth of its distance to 0, and has moved by two thirds of it
-    found = mf.universality.map_errors(
+    found = map_errors(
         mf.Linear([[0.5]]), lambda mu: mu.push(lambda x: x / 3), LINE, jax.random.key(0), atoms=5, trials=2
     )
     np.testing.assert_allclose(found.errors / found.displacements, 0.25, rtol=1e-9)
     with pytest.raises(errors.DomainError, match=r"R.1 to measures on R.2"):
-        mf.universality.map_errors(mf.Linear([[1.0], [2.0]]), lambda mu: mu, LINE, jax.random.key(0))
+        map_errors(mf.Linear([[1.0], [2.0]]), lambda mu: mu, LINE, jax.random.key(0))
 
 
 def test_bad_architectures_are_refused() -> None:

@@ -11,7 +11,8 @@ from measureformer.atlas.references import cite
 from measureformer.atlas.result import Check, Control, Outcome, Result
 from measureformer.measures import Discrete
 from measureformer.numerics.types import Key
-from measureformer.structure import BlackBox, is_transformer
+from measureformer.structure import is_transformer
+from measureformer.structure.black_box import BlackBox
 from measureformer.structure.theorem import REPRODUCED, TransformerReport
 
 SPLIT = "split-atoms"

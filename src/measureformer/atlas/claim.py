@@ -48,8 +48,7 @@ class Claim(Generic[C]):
         needs: returns what is missing and how to install it, in a sentence, or "" if the claim can be run. Otherwise
             the claim is reported as not run, never as passed.
 
-    >>> import measureformer as mf
-    >>> mf.Claim.__dataclass_fields__["controls"].name
+    >>> Claim.__dataclass_fields__["controls"].name
     'controls'
     """
 

@@ -170,7 +170,7 @@ class Result:
 
     >>> import measureformer as mf
     >>> result = mf.check(next(iter(mf.claims())))
-    >>> mf.Result.from_json(result.to_json()) == result
+    >>> Result.from_json(result.to_json()) == result
     True
     """
 

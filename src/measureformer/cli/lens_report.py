@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from measureformer.errors import TextError
-from measureformer.lens import Model, diagnose, load
+from measureformer.lens import diagnose, load
 from measureformer.lens.diagnose import Diagnosis
 from measureformer.lens.figures import PANELS, figures, table
+from measureformer.lens.model import Model
 from measureformer.lens.page import Part, write_lens_report
 from measureformer.parallel.progress import bar
 from measureformer.storage.files import write_atomically

@@ -8,14 +8,12 @@ from measureformer.flows.flow import flow as flow
 from measureformer.flows.gaussian import castin25_blow_up as castin25_blow_up
 from measureformer.flows.gaussian import castin25_covariance as castin25_covariance
 from measureformer.flows.gaussian import gaussian_flow as gaussian_flow
-from measureformer.flows.gaussian import moment_rates as moment_rates
 from measureformer.flows.grid import grid_flow as grid_flow
 from measureformer.flows.interaction import CuckerSmale as CuckerSmale
 from measureformer.flows.interaction import Interaction as Interaction
 from measureformer.flows.interaction import SecondOrder as SecondOrder
 from measureformer.flows.load import load_flow as load_flow
 from measureformer.flows.push_density import push_density as push_density
-from measureformer.flows.stability import Stability as Stability
 from measureformer.flows.stability import stability as stability
 from measureformer.flows.training import Depth as Depth
 from measureformer.flows.weak import weak_residual as weak_residual

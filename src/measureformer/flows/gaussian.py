@@ -189,7 +189,7 @@ def moment_rates(G: AbstractInContextMap, gaussian: Gaussian) -> tuple[Float[Arr
 
     >>> import measureformer as mf
     >>> G = mf.Attention.head([[1.0]], [[1.0]], [[1.0]])
-    >>> [part.tolist() for part in mf.flows.moment_rates(G, mf.Gaussian([1.0], [[2.0]]))]
+    >>> [part.tolist() for part in moment_rates(G, mf.Gaussian([1.0], [[2.0]]))]
     [[3.0], [[8.0]]]
     """
     _check(G, gaussian)

@@ -79,7 +79,7 @@ def stability(G: Attention, radius: float, time: float) -> Stability:
         raise DtypeError(
             got=f"{G if known else type(G).__name__} as a velocity",
             need="softmax attention, mf.Attention, of a space to itself",
-            do="For other velocities put your own constants into mf.flows.Stability(point, measure, radius, time).",
+            do="For other velocities put your own constants into Stability(point, measure, radius, time).",
         )
     concrete(G, "stability")
     for name, value, allowed in (("radius", radius, radius > 0), ("time", time, time >= 0)):

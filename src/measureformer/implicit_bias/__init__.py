@@ -9,8 +9,6 @@ from measureformer.implicit_bias.descent import descend_all as descend_all
 from measureformer.implicit_bias.generators import random_problems as random_problems
 from measureformer.implicit_bias.margins import margins_of as margins_of
 from measureformer.implicit_bias.problem import Problem as Problem
-from measureformer.implicit_bias.sparsity import attention_sparsity as attention_sparsity
-from measureformer.implicit_bias.sparsity import matrix_sizes as matrix_sizes
 from measureformer.implicit_bias.svm import misalignment as misalignment
 
 if not TYPE_CHECKING:

@@ -41,7 +41,7 @@ def attention_sparsity(s: ArrayLike, visible: ArrayLike | None = None) -> Sparsi
         visible: mask of the tokens that count, broadcast to the shape of s; all by default.
 
     >>> import measureformer as mf
-    >>> found = mf.implicit_bias.attention_sparsity([[0.25] * 4, [1.0, 0, 0, 0]])
+    >>> found = attention_sparsity([[0.25] * 4, [1.0, 0, 0, 0]])
     >>> found.effective.tolist(), found.participation.tolist(), found.k90.tolist(), found.gini.tolist()
     ([4.0, 1.0], [4.0, 1.0], [4, 1], [0.0, 0.75])
     """
@@ -92,10 +92,10 @@ def matrix_sizes(W: ArrayLike) -> Sizes:
         W: matrices in the last two axes, (…, k, q).
 
     >>> import jax, numpy as np, measureformer as mf
-    >>> mf.implicit_bias.matrix_sizes(np.diag([3.0, 4.0])).nuclear.tolist()
+    >>> matrix_sizes(np.diag([3.0, 4.0])).nuclear.tolist()
     7.0
     >>> G = mf.Attention.random(jax.random.key(0), 8, heads=2)
-    >>> mf.implicit_bias.matrix_sizes(G.A).stable_rank.shape
+    >>> matrix_sizes(G.A).stable_rank.shape
     (2,)
     """
     W = np.asarray(host(floats(W, "W")), np.float64)

@@ -13,8 +13,6 @@ from measureformer.incontext.language import LanguageModel as LanguageModel
 from measureformer.incontext.measure_laws import measure_laws as measure_laws
 from measureformer.incontext.models import InContextModel as InContextModel
 from measureformer.incontext.models import examples_measure as examples_measure
-from measureformer.incontext.models import sequence_measure as sequence_measure
-from measureformer.incontext.observe import head_matrices as head_matrices
 from measureformer.incontext.observe import observables as observables
 from measureformer.incontext.retrieval import retrieval as retrieval
 from measureformer.incontext.retrieval import train_reader as train_reader

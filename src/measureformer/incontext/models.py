@@ -278,7 +278,7 @@ def sequence_measure(x: ArrayLike, y: ArrayLike) -> SpaceTime:
         y: labels (n,); each is a token with the label in its first entry.
 
     >>> import numpy as np, measureformer as mf
-    >>> mf.incontext.sequence_measure(np.ones((2, 1)), np.array([5.0, 6.0])).points[:, 0].tolist()
+    >>> sequence_measure(np.ones((2, 1)), np.array([5.0, 6.0])).points[:, 0].tolist()
     [1.0, 5.0, 1.0, 6.0]
     """
     tokens = np.asarray(sequence_tokens(jnp.asarray(x)[None], jnp.asarray(y)[None])[0])

@@ -59,7 +59,7 @@ def head_matrices(model: InContextModel | LanguageModel) -> Logits:
 
     >>> import jax, measureformer as mf
     >>> small = mf.Architecture(width=8, layers=2, heads=2)
-    >>> found = mf.incontext.head_matrices(mf.incontext.InContextModel.random(jax.random.key(0), 3, small))
+    >>> found = head_matrices(mf.incontext.InContextModel.random(jax.random.key(0), 3, small))
     >>> found.symmetric.shape, bool((found.stable_rank <= 4).all())
     ((2, 2), True)
     """

@@ -7,7 +7,6 @@ from measureformer.lens.architectures import Family as Family
 from measureformer.lens.architectures import Table as Table
 from measureformer.lens.architectures import register as register
 from measureformer.lens.diagnose import diagnose as diagnose
-from measureformer.lens.model import Model as Model
 from measureformer.lens.model import load as load
 from measureformer.lens.model import untrained as untrained
 

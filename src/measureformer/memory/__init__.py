@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
-from measureformer.memory.base import AbstractMemory as AbstractMemory
 from measureformer.memory.bounds import amit85_capacity as amit85_capacity
 from measureformer.memory.bounds import basin as basin
 from measureformer.memory.bounds import birthday_capacity as birthday_capacity
@@ -11,11 +10,7 @@ from measureformer.memory.bounds import bit_error as bit_error
 from measureformer.memory.bounds import demircigil17_capacity as demircigil17_capacity
 from measureformer.memory.bounds import krotov16_capacity as krotov16_capacity
 from measureformer.memory.bounds import mceliece87_capacity as mceliece87_capacity
-from measureformer.memory.bounds import ramsauer20_beta as ramsauer20_beta
 from measureformer.memory.bounds import ramsauer20_capacity as ramsauer20_capacity
-from measureformer.memory.bounds import ramsauer20_contraction as ramsauer20_contraction
-from measureformer.memory.bounds import ramsauer20_one_step as ramsauer20_one_step
-from measureformer.memory.bounds import ramsauer20_separation as ramsauer20_separation
 from measureformer.memory.capacity import basin_curve as basin_curve
 from measureformer.memory.capacity import capacity as capacity
 from measureformer.memory.classical import Classical as Classical

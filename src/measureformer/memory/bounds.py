@@ -97,7 +97,7 @@ def ramsauer20_separation(
     share 1 − p_i ≤ odds · e^{−β(Δ_i − 2M|ξ−x_i|)} of the softmax.
 
     >>> import measureformer as mf
-    >>> round(float(mf.memory.ramsauer20_separation(1.0, 1000, 63**0.5)), 2)
+    >>> round(float(ramsauer20_separation(1.0, 1000, 63**0.5)), 2)
     18.65
     """
     beta, n, radius = map(_floats, (beta, n, radius))
@@ -117,8 +117,8 @@ def ramsauer20_beta(separation: float, n: int, radius: float) -> float:
     Ref         ramsauer2020, Definition 1 and Appendix A.
 
     >>> import measureformer as mf
-    >>> beta = mf.memory.ramsauer20_beta(2.0, 100, 1.5)
-    >>> abs(float(mf.memory.ramsauer20_separation(beta, 100, 1.5)) - 2.0) < 1e-12
+    >>> beta = ramsauer20_beta(2.0, 100, 1.5)
+    >>> abs(float(ramsauer20_separation(beta, 100, 1.5)) - 2.0) < 1e-12
     True
     """
     from scipy.special import lambertw
@@ -152,7 +152,7 @@ def ramsauer20_one_step(
     Ref         ramsauer2020, Theorem 5.
 
     >>> import measureformer as mf
-    >>> float(mf.memory.ramsauer20_one_step(1.0, 30.0, 0.0, 8.0, 999.0)) < 2e-9
+    >>> float(ramsauer20_one_step(1.0, 30.0, 0.0, 8.0, 999.0)) < 2e-9
     True
     """
     beta, separation, distance, radius, odds = map(_floats, (beta, separation, distance, radius, odds))
@@ -176,7 +176,7 @@ def ramsauer20_contraction(
     Ref         ramsauer2020, Theorem 4.
 
     >>> import measureformer as mf
-    >>> float(mf.memory.ramsauer20_contraction(1.0, 40.0, 0.0, 8.0, 999.0, 1000)) < 1e-8
+    >>> float(ramsauer20_contraction(1.0, 40.0, 0.0, 8.0, 999.0, 1000)) < 1e-8
     True
     """
     return _floats(beta) * _floats(n) * _floats(radius) * ramsauer20_one_step(beta, separation, distance, radius, odds)

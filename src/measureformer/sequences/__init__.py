@@ -8,7 +8,6 @@ from measureformer.sequences.boltzmann.hardmax import hardmax_collision as hardm
 from measureformer.sequences.boltzmann.memory import memorize as memorize
 from measureformer.sequences.boltzmann.operator import boltz as boltz
 from measureformer.sequences.boltzmann.operator import kajitsuka24_log_separation as kajitsuka24_log_separation
-from measureformer.sequences.boltzmann.operator import kajitsuka24_separation as kajitsuka24_separation
 from measureformer.sequences.boltzmann.operator import log_boltz_gap as log_boltz_gap
 from measureformer.sequences.mixers import Bilinear as Bilinear
 from measureformer.sequences.mixers import SeparableConv as SeparableConv

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
-from measureformer.structure.black_box import BlackBox as BlackBox
 from measureformer.structure.continuity import continuity as continuity
 from measureformer.structure.counterexample import counterexample as counterexample
 from measureformer.structure.counterexample import prompts as prompts

@@ -95,7 +95,7 @@ class BlackBox:
         f: a function from `Discrete` to `Discrete`, or an in-context map, which stands for its push-forward.
 
     >>> import measureformer as mf
-    >>> f = mf.structure.BlackBox(mf.Linear([[2.0]]))
+    >>> f = BlackBox(mf.Linear([[2.0]]))
     >>> f(3 * mf.Discrete.dirac([1.0])).points.tolist(), round(float(f(3 * mf.Discrete.dirac([1.0])).mass), 12), f.calls
     ([[2.0]], 3.0, 1)
     """

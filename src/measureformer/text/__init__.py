@@ -6,9 +6,7 @@ from measureformer.errors import suggest_names as _suggest_names
 from measureformer.text.corpus import read_text as read_text
 from measureformer.text.generate import generate as generate
 from measureformer.text.ngram import ngram as ngram
-from measureformer.text.saved import TextModel as TextModel
 from measureformer.text.saved import load_text as load_text
-from measureformer.text.saved import save_text as save_text
 from measureformer.text.tokens import Tokenizer as Tokenizer
 from measureformer.text.train import perplexity as perplexity
 from measureformer.text.train import train_text as train_text

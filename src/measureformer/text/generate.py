@@ -41,7 +41,7 @@ def generate(
     >>> import jax, measureformer as mf
     >>> small = mf.Architecture(width=8, layers=1, heads=2)
     >>> net = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=3, context=4)
-    >>> model = mf.text.TextModel(net, mf.text.Tokenizer.characters("abc"))
+    >>> model = TextModel(net, mf.text.Tokenizer.characters("abc"))
     >>> len(mf.text.generate(model, "ab", jax.random.key(1), length=10))
     10
     """

@@ -44,7 +44,7 @@ class TextModel(NamedTuple):
     >>> letters = mf.text.Tokenizer.characters("abc")
     >>> small = mf.Architecture(width=8, layers=1, heads=2)
     >>> net = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=3, context=4)
-    >>> mf.text.TextModel(net, letters).tokenizer.size
+    >>> TextModel(net, letters).tokenizer.size
     3
     """
 
@@ -63,7 +63,7 @@ def save_text(text_model: TextModel, folder: PathLike) -> None:
     >>> small = mf.Architecture(width=8, layers=1, heads=2)
     >>> net = mf.incontext.LanguageModel.random(jax.random.key(0), small, vocabulary=3, context=4)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     mf.text.save_text(mf.text.TextModel(net, mf.text.Tokenizer.characters("abc")), folder)
+    ...     save_text(TextModel(net, mf.text.Tokenizer.characters("abc")), folder)
     ...     mf.text.load_text(folder).model.parameters == net.parameters
     True
     """

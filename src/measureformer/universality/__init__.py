@@ -4,11 +4,9 @@ from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
 from measureformer.universality.algebra import Block as Block
-from measureformer.universality.algebra import Expression as Expression
 from measureformer.universality.algebra import vector as vector
 from measureformer.universality.compile import compile as compile
 from measureformer.universality.corollary import fit_map as fit_map
-from measureformer.universality.corollary import map_errors as map_errors
 from measureformer.universality.export import load_compiled as load_compiled
 from measureformer.universality.fit import fit as fit
 from measureformer.universality.masked import time_lipschitz as time_lipschitz
@@ -17,12 +15,8 @@ from measureformer.universality.moments import identify as identify
 from measureformer.universality.moments import moments as moments
 from measureformer.universality.moments import tilted_mean as tilted_mean
 from measureformer.universality.search import Search as Search
-from measureformer.universality.targets import Functional as Functional
 from measureformer.universality.targets import distance_to_uniform as distance_to_uniform
-from measureformer.universality.targets import kernel_regression as kernel_regression
 from measureformer.universality.targets import mean as mean
-from measureformer.universality.targets import smooth_quantile as smooth_quantile
-from measureformer.universality.targets import softmin_distance as softmin_distance
 from measureformer.universality.targets import variance as variance
 from measureformer.universality.train import train_functional as train_functional
 

@@ -28,7 +28,7 @@ class MapErrors:
 
     >>> import jax, measureformer as mf
     >>> f = lambda mu: mu.push(lambda x: 0.5 * x)
-    >>> mf.universality.map_errors(mf.Linear([[0.4]]), f, mf.Box([-1.0], [1.0]), jax.random.key(0)).relative_error > 0.1
+    >>> map_errors(mf.Linear([[0.4]]), f, mf.Box([-1.0], [1.0]), jax.random.key(0)).relative_error > 0.1
     True
     """
 
@@ -129,7 +129,7 @@ def map_errors(
 
     >>> import jax, measureformer as mf
     >>> f = lambda mu: mu.push(lambda x: 0.5 * x)
-    >>> mf.universality.map_errors(mf.Linear([[0.5]]), f, mf.Box([-1.0], [1.0]), jax.random.key(0)).error < 1e-12
+    >>> map_errors(mf.Linear([[0.5]]), f, mf.Box([-1.0], [1.0]), jax.random.key(0)).error < 1e-12
     True
     """
     if G.out_dim(domain.dim) != domain.dim:

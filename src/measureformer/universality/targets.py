@@ -26,7 +26,7 @@ class Functional(AbstractInContextMap):
         out: dimension e of the values.
 
     >>> import jax.numpy as jnp, measureformer as mf
-    >>> second_moment = mf.universality.Functional(lambda y, a, x: a @ y**2, dim=1, out=1)
+    >>> second_moment = Functional(lambda y, a, x: a @ y**2, dim=1, out=1)
     >>> second_moment(mf.Discrete.uniform([[0.0], [2.0]]), [5.0]).tolist()
     [2.0]
     """
@@ -126,7 +126,7 @@ def smooth_quantile(level: ArrayLike, width: ArrayLike) -> Functional:
         width: of the sigmoid, positive.
 
     >>> import measureformer as mf
-    >>> mf.universality.smooth_quantile(0.5, 0.1)(mf.Discrete.uniform([[0.0], [1.0]]), [0.0]).round(9).tolist()
+    >>> smooth_quantile(0.5, 0.1)(mf.Discrete.uniform([[0.0], [1.0]]), [0.0]).round(9).tolist()
     [0.5]
     """
     return Functional(_SmoothQuantile(scalar(level, "level"), scalar(width, "width")), dim=1, out=1)
@@ -153,7 +153,7 @@ def softmin_distance(dim: int, temperature: ArrayLike) -> Functional:
         temperature: T, positive.
 
     >>> import measureformer as mf
-    >>> mf.universality.softmin_distance(1, 0.1)(mf.Discrete.dirac([2.0]), [0.0]).round(9).tolist()
+    >>> softmin_distance(1, 0.1)(mf.Discrete.dirac([2.0]), [0.0]).round(9).tolist()
     [4.0]
     """
     return Functional(_Softmin(scalar(temperature, "temperature")), dim=dim, out=1)
@@ -166,7 +166,7 @@ def kernel_regression(bandwidth: ArrayLike) -> Functional:
         bandwidth: standard deviation of the kernel.
 
     >>> import measureformer as mf
-    >>> G = mf.universality.kernel_regression(0.5)
+    >>> G = kernel_regression(0.5)
     >>> G(mf.Discrete.uniform([[0.0, 1.0], [1.0, 3.0]]), [0.5, 0.0]).tolist()
     [2.0]
     """

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from measureformer.measures import Box, Discrete
-from measureformer.universality import Block, Expression, vector
+from measureformer.universality import Block, vector
+from measureformer.universality.algebra import Expression
 
 SQUARE = Box([-1.0, -1.0], [1.0, 1.0])
 

@@ -79,7 +79,7 @@ def kajitsuka24_separation(n: int, r: float) -> float:
     Ref         kajitsuka2024, Lemma 3.
 
     >>> import measureformer as mf
-    >>> round(mf.sequences.kajitsuka24_separation(2, 3.0), 6)
+    >>> round(kajitsuka24_separation(2, 3.0), 6)
     0.001191
     """
     if positive_int(n, "n") < 2 or not r >= 0:

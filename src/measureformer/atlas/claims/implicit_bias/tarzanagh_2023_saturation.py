@@ -11,8 +11,9 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.implicit_bias import Problem, attention_sparsity, descend_all, random_problems
+from measureformer.implicit_bias import Problem, descend_all, random_problems
 from measureformer.implicit_bias.descent import Run
+from measureformer.implicit_bias.sparsity import attention_sparsity
 from measureformer.numerics.types import Key
 
 

@@ -18,7 +18,8 @@ from measureformer.flows import flow
 from measureformer.maps import MLP, AbstractInContextMap, Attention, LayerNorm, Residual
 from measureformer.measures import Discrete
 from measureformer.numerics.types import Key
-from measureformer.structure import BlackBox, directional_derivative, regular_derivative
+from measureformer.structure import directional_derivative, regular_derivative
+from measureformer.structure.black_box import BlackBox
 
 # in NumPy for the black box, in JAX for the formula
 SLOPE = np.array([0.9, -0.6])

@@ -13,8 +13,9 @@ from measureformer.figures.figure import Figure, Role, Series
 from measureformer.measures import Box
 from measureformer.numerics.types import Key
 from measureformer.structure import counterexample
-from measureformer.universality import Search, fit, softmin_distance
+from measureformer.universality import Search, fit
 from measureformer.universality.fit import Fit
+from measureformer.universality.targets import softmin_distance
 
 
 @dataclass(frozen=True)

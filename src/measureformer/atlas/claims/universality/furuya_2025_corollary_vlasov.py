@@ -12,8 +12,8 @@ from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
 from measureformer.measures import Box
 from measureformer.numerics.types import Key
-from measureformer.universality import Search, fit_map, map_errors, mean
-from measureformer.universality.corollary import MapErrors
+from measureformer.universality import Search, fit_map, mean
+from measureformer.universality.corollary import MapErrors, map_errors
 
 
 @dataclass(frozen=True)
