@@ -22,7 +22,7 @@ SHORTEST = 0.3
 
 
 @dataclass(frozen=True)
-class Training:
+class Descents:
     """Descents of the prompt vector from several starts, and the direction that theory predicts."""
 
     steps: np.ndarray
@@ -60,7 +60,7 @@ def problem_of(points: Any) -> Any:
     return mf.implicit_bias.Problem.prompt(X, np.ones(len(X)), [0.0, 0.0, 1.0], np.eye(3)[:2])
 
 
-def train(points: Any, *, method: Method = "ngd", steps: int = 1000) -> Training:
+def train(points: Any, *, method: Method = "ngd", steps: int = 1000) -> Descents:
     """Train the prompt from starts on a circle, and solve the support vector machine of the best tokens.
 
     >>> found = train([[1.0, 0.0], [-1.0, 0.2], [-1.0, -0.2]], steps=300)
@@ -78,7 +78,7 @@ def train(points: Any, *, method: Method = "ngd", steps: int = 1000) -> Training
     direction = None
     if machine.feasible:
         direction = np.asarray(machine.W)[:, 0] / machine.norm
-    return Training(most, np.stack(ways)[..., 0], direction, 1 / machine.norm if machine.feasible else 0.0)
+    return Descents(most, np.stack(ways)[..., 0], direction, 1 / machine.norm if machine.feasible else 0.0)
 
 
 def seen(prompts: Any, size: float = 2.2) -> np.ndarray:
@@ -93,7 +93,7 @@ def seen(prompts: Any, size: float = 2.2) -> np.ndarray:
     return size * lengths / max(float(lengths.max()), 1e-12) * prompts / np.where(norms > 0, norms, 1)
 
 
-def curves(points: Any, found: Training) -> list[dict[str, Any]]:
+def curves(points: Any, found: Descents) -> list[dict[str, Any]]:
     """The ways of the prompts, the direction of the SVM, and a ring around each token that should be selected."""
     best = np.asarray(points, float).reshape(-1, TOKENS, 2)[:, 0]
     parts = [curve(way, 5, width=1.4) for way in seen(found.prompts)]
@@ -102,7 +102,7 @@ def curves(points: Any, found: Training) -> list[dict[str, Any]]:
     return parts + [ring(place, 0.14 * np.eye(2)) | {"color": "ink"} for place in best]
 
 
-def figure(found: Training) -> Figure:
+def figure(found: Descents) -> Figure:
     """How fast directions get close to that of the SVM."""
     if found.misalignments is None:
         return Figure("No line separates these tokens", "step", "1 − cos", ())
