@@ -37,6 +37,7 @@ from measureformer.incontext.train import InContextLoss
 from measureformer.training import loop
 from measureformer.training.architecture import Architecture
 from measureformer.training.devices import everywhere
+from measureformer.training.optimization import Optimization
 
 FAST = "--fast" in sys.argv
 DIM, POINTS = 5, 11
