@@ -128,7 +128,7 @@ def _ground(x: _Axis, y: _Axis) -> Markup:
 
 
 def _drawn(series: Series, looks: Looks, x: np.ndarray, y: np.ndarray, marks: slice) -> Markup:
-    """A curve, with gaps where there is no number, or a cloud; with markers at `marks`."""
+    """A curve, with gaps at missing values, or a cloud; with markers at `marks`."""
     look, finite, parts = looks.next(series), np.isfinite(x + y), list[Markup]()
     if series.style != "points":
         begins = finite & ~np.append(False, finite[:-1])

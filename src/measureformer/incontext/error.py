@@ -27,7 +27,7 @@ RESAMPLES = 1000
 class Curve:
     """Normalised error after 0, 1, 2, … examples, with the ends of a bootstrap confidence interval.
 
-    An entry is NaN where there is no prediction: for a model that reads measures, before the first example.
+    An entry is NaN if the model makes no prediction: for a model that reads measures, before the first example.
     """
 
     examples: Float[np.ndarray, " n"]
