@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from _rules import Violation, main
@@ -33,8 +33,8 @@ def rule(root: Path) -> Iterator[Violation]:
             pins[match[1]] = match[2]
         else:
             yield Violation(path, number, f"{line!r} is not name==version", "run make pin")
-    for requirement in _requirements(root):
-        name = _normal(re.split(r"[\s\[<>=!~;]", requirement)[0])
+    for requirement in requirements(root):
+        name = normal(re.split(r"[\s\[<>=!~;]", requirement)[0])
         exact = requirement.partition("==")[2]
         if name not in pins:
             yield Violation(path, 1, f"{name} is not pinned", "run make pin")
@@ -44,26 +44,27 @@ def rule(root: Path) -> Iterator[Violation]:
 
 def write(root: Path) -> None:
     command = [sys.executable, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--dry-run"]
-    command += ["--ignore-installed", "--report", "-", *_requirements(root)]
+    command += ["--ignore-installed", "--report", "-", *requirements(root)]
     report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     metadata = (package["metadata"] for package in report["install"])
     # a local build (1.0+cpu) is not to be had elsewhere under that name
-    pins = sorted((_normal(entry["name"]), entry["version"].split("+")[0]) for entry in metadata)
+    pins = sorted((normal(entry["name"]), entry["version"].split("+")[0]) for entry in metadata)
     header = HEADER.format(python=".".join(map(str, sys.version_info[:2])))
     (root / "constraints.txt").write_text(
         header + "".join(f"{name}=={version}\n" for name, version in pins), encoding="utf-8"
     )
 
 
-def _requirements(root: Path) -> list[str]:
+def requirements(root: Path, without: Collection[str] = ()) -> list[str]:
+    """The declared requirements, those of extras included but for the extras named in `without`."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project.get("optional-dependencies", {}).values()
+    extras = [lines for name, lines in project.get("optional-dependencies", {}).items() if name not in without]
     found = {*project["dependencies"], *(requirement for extra in extras for requirement in extra)}
     # extras that name other extras of this package bring nothing that those do not declare
     return sorted(requirement for requirement in found if not requirement.startswith("measureformer["))
 
 
-def _normal(name: str) -> str:
+def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

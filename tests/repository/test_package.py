@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -50,6 +51,16 @@ def test_the_wheel_is_the_package_and_nothing_else(built: Path) -> None:
     assert f"{about}/licenses/LICENSE" in names
     said = zipfile.ZipFile(wheel).read(f"{about}/entry_points.txt").decode()
     assert "measureformer = measureformer.__main__:main" in said
+
+
+@pytest.mark.slow
+def test_a_second_build_has_the_same_bytes_and_carries_the_bill_of_materials(built: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=120, capture_output=True)
+    (first,), (second,) = built.glob("*.whl"), tmp_path.glob("*.whl")
+    assert first.read_bytes() == second.read_bytes()
+    bill = json.loads(zipfile.ZipFile(first).read(f"measureformer-{version()}.dist-info/sboms/bill.cdx.json"))
+    assert {"jax", "numpy", "jaxlib"} <= {part["name"] for part in bill["components"]}
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,11 @@ def tool(name: str) -> Any:
 def pinned(constraints: str) -> dict[str, str]:
     project = '[project]\ndependencies = ["numpy>=2"]\n[project.optional-dependencies]\nx = ["torch==2.13.0"]\n'
     return {"pyproject.toml": project, "constraints.txt": constraints}
+
+
+def billed(**versions: str) -> dict[str, str]:
+    components = [{"name": name, "version": version} for name, version in versions.items()]
+    return pinned("numpy==2.4.6\ntorch==2.13.0\n") | {"bill.cdx.json": json.dumps({"components": components})}
 
 
 def imports(where: str, line: str) -> dict[str, str]:
@@ -223,6 +229,19 @@ NO = {
     "words: home": ("house_words", {"a.md": "see /ho" + "me/someone/a.txt"}, "a.md:1: a home folder"),
     "words: local": ("house_words", {"a.txt": "\nfile:" + "///tmp/a"}, "a.txt:2:"),
     "words: registry": ("house_words", {"a.toml": "https://py" + "pi.org/simple"}, "package registry"),
+    "code: pickle": ("code_from_data", {"src/a.py": "\nimport pickle\n"}, "a.py:2: pickle: a pickle runs any"),
+    "code: from pickle": ("code_from_data", {"src/a.py": "from pickle import load\n"}, "a.py:1: pickle"),
+    "code: eval": ("code_from_data", {"src/a.py": "x = eval('1')\n"}, "a.py:1: eval: it turns text"),
+    "code: hidden exec": (
+        "code_from_data",
+        {"src/a.py": "from builtins import exec as run\n"},
+        "a.py:1: builtins.exec",
+    ),
+    "code: yaml": ("code_from_data", {"tools/a.py": "import yaml\nyaml.load(text)\n"}, "a.py:2: yaml.load: it can"),
+    "code: shell": ("code_from_data", {"tools/a.py": "subprocess.run(line, shell=True)\n"}, "a.py:1: shell"),
+    "code: shell by a name": ("code_from_data", {"tools/a.py": "run(line, shell=wanted)\n"}, "a.py:1: shell"),
+    "code: npz": ("code_from_data", {"src/a.py": "np.load(path, allow_pickle=True)\n"}, "a.py:1: allow_pickle"),
+    "code: torch": ("code_from_data", {"src/a.py": "torch.load(path)\n"}, "weights_only=True is missing"),
     "reading: stale": ("reading_map", read("knuth1984.", "import measureformer as mf\nmf.bound()\n"), "the map is not"),
     "reading: no test": ("reading_map", read("knuth1984.", "bound = 1\n"), "a.py:2: mf.bound is a statement that no"),
     "imports: stale": ("import_map", mapped("from measureformer.measures import b"), "imports.svg:1: the map is not"),
@@ -234,6 +253,9 @@ NO = {
         },
         "in a circle, maps → measures → maps",
     ),
+    "bill: missing": ("bill", pinned("numpy==2.4.6\ntorch==2.13.0\n"), "the bill of materials is missing"),
+    "bill: other version": ("bill", billed(numpy="2.4.5", torch="2.13.0"), "numpy 2.4.5 is listed and 2.4.6 is pinned"),
+    "bill: not listed": ("bill", billed(numpy="2.4.6"), "torch is declared and not listed"),
     "pin: missing": ("pin", pinned("numpy==2.4.6\n"), "torch is not pinned"),
     "pin: other version": ("pin", pinned("numpy==2.4.6\ntorch==2.12.0\n"), "pinned at 2.12.0, declared 2.13.0"),
     "pin: local build": ("pin", pinned("numpy==2.4.6\ntorch==2.13.0+cpu\n"), "not name==version"),
@@ -271,7 +293,15 @@ YES = {
             "    assert a == b\n    c = a < b\n    assume(a < b)\n    with pytest.raises(TypeError):\n        a < b\n"
         ),
     ),
+    "code": (
+        "code_from_data",
+        {
+            "src/a.py": "from b import compile\ncompile(f)\nmodel.eval()\nnp.load(p, allow_pickle=False)\n"
+            "torch.load(p, weights_only=True)\nyaml.safe_load(t)\nre.compile(p)\n"
+        },
+    ),
     "words": ("house_words", {"a.md": "a/home/b, /rooted, profile://, the word home"}),
+    "bill": ("bill", billed(numpy="2.4.6", torch="2.13.0")),
     "pin": ("pin", pinned("# why\nnumpy==2.4.6\ntorch==2.13.0\n")),
 }
 
