@@ -80,7 +80,6 @@ from .transport import coupling as coupling
 from .transport import positive_wasserstein as positive_wasserstein
 from .transport import sinkhorn as sinkhorn
 from .transport import sliced_wasserstein as sliced_wasserstein
-from .transport import transport_cost as transport_cost
 from .transport import wasserstein as wasserstein
 from .transport import wasserstein_bracket as wasserstein_bracket
 

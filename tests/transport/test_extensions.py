@@ -97,7 +97,7 @@ def test_sliced_is_an_average_over_lines() -> None:
     draws = np.asarray(jax.random.normal(KEY, (64,)))[: 4 * 3].reshape(4, 3)
     lines = draws / np.linalg.norm(draws, axis=1, keepdims=True)
     costs = [
-        mf.transport_cost(*(m.push(lambda x, t=t: (np.asarray(x) @ t)[:, None]) for m in (mu, nu)), 3) for t in lines
+        mf.wasserstein(*(m.push(lambda x, t=t: (np.asarray(x) @ t)[:, None]) for m in (mu, nu)), 3) ** 3 for t in lines
     ]
     found = mf.sliced_wasserstein(mu, nu, 3, key=KEY, projections=4)
     assert float(found) == pytest.approx(float(np.mean(costs)) ** (1 / 3), rel=1e-12)

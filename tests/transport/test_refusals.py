@@ -24,7 +24,6 @@ TAU = mf.SpaceTime.uniform(np.ones((3, 2)), [0.0, 0.5, 0.5])
 BAD = mf.Discrete(jnp.full((4, 2), jnp.nan), MU.log_weights)
 DISTANCES: dict[str, Callable[..., Any]] = {
     "wasserstein": mf.wasserstein,
-    "transport_cost": mf.transport_cost,
     "coupling": mf.coupling,
     "wasserstein_bracket": mf.wasserstein_bracket,
     "positive_wasserstein": mf.positive_wasserstein,
@@ -61,7 +60,6 @@ for _name, _distance in DISTANCES.items():
 for _name in ("coupling", "wasserstein_bracket", "sliced_wasserstein", "sinkhorn"):
     TABLE[f"{_name}: Gaussians"] = (lambda d=PAIRS[_name]: d(G, H), errors.NoClosedFormError, "two Gaussians")
 TABLE |= {
-    "cost of infinite p": (lambda: mf.transport_cost(LINE, LINE, np.inf), errors.OptionError, "p = inf"),
     "Gaussians, p = 1": (lambda: mf.wasserstein(G, H, 1), errors.NoClosedFormError, "two Gaussians and p = 1"),
     "space–time and space": (
         lambda: mf.wasserstein(SIGMA, SIGMA.space()),

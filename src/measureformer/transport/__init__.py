@@ -9,7 +9,6 @@ from measureformer.transport.coupling import coupling as coupling
 from measureformer.transport.positive import positive_wasserstein as positive_wasserstein
 from measureformer.transport.sinkhorn import sinkhorn as sinkhorn
 from measureformer.transport.sliced import sliced_wasserstein as sliced_wasserstein
-from measureformer.transport.wasserstein import transport_cost as transport_cost
 from measureformer.transport.wasserstein import wasserstein as wasserstein
 
 if not TYPE_CHECKING:

@@ -16,14 +16,13 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import NoClosedFormError, OptionError
 from measureformer.measures import AbstractMeasure, Gaussian
-from measureformer.measures.atomic import AbstractAtomic, concrete
-from measureformer.numerics.arrays import on_device
+from measureformer.measures.atomic import concrete
 from measureformer.transport.bures import bures_cost
 from measureformer.transport.cells import c_transform, cells
-from measureformer.transport.exact import network_simplex, pairwise, vertex
+from measureformer.transport.exact import costs, solved, vertex
 from measureformer.transport.line import line_plan, staircase
 from measureformer.transport.sparse import Atoms, SparseCoupling, coupling_cost, lengths
-from measureformer.transport.wasserstein import atoms_of, compared, exponent
+from measureformer.transport.intake import compared, exponent
 
 SMALL = 1_000_000
 """Pairs of atoms up to which the exact solver is quick, and gives both bounds."""
@@ -69,11 +68,11 @@ def wasserstein_bracket(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) 
     p = exponent(p)
     if p == math.inf:
         raise OptionError(got="p = inf", need="a finite p", do="mf.wasserstein takes p = inf on the line.")
-    mu, nu = compared(mu, nu)
+    pair = compared(mu, nu)
     concrete((mu, nu), "wasserstein_bracket")
-    if not isinstance(mu, AbstractAtomic) or not isinstance(nu, AbstractAtomic):
+    if pair.atoms is None:
         raise NoClosedFormError(got="two Gaussians", need="atoms", do="mf.wasserstein is exact for them at p = 2.")
-    x, a, y, b = (np.asarray(array, np.float64) for array in atoms_of(mu, nu))
+    x, a, y, b = (np.asarray(array, np.float64) for array in pair.atoms)
     atoms = Atoms(x[a > 0], a[a > 0], y[b > 0], b[b > 0])
     # in units of the size of the clouds, so that no power over- or underflows
     size = float(np.ptp(np.concatenate([atoms.x, atoms.y]), axis=0).max()) or 1.0
@@ -82,11 +81,10 @@ def wasserstein_bracket(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) 
     lower, upper = _bounds(atoms, p)
     # each atom was moved by at most two roundings per coordinate, and W_p by no more than the atoms of both clouds
     moved = 4 * math.sqrt(atoms.x.shape[1]) * float(np.finfo(np.float64).eps)
-    kind = np.asarray(mu.points).dtype
     # rounded away from the distance: the units, the mass and the precision of the answer err by a few last places
-    unit, slack = size * float(mu.mass) ** (1 / p), 32 * float(np.finfo(kind).eps)
+    unit, slack = size * float(pair.masses[0]) ** (1 / p), 32 * float(np.finfo(pair.dtype).eps)
     outward = (max(lower - moved, 0.0) * unit * (1 - slack), (upper + moved) * unit * (1 + slack))
-    return Bracket(*(on_device(np.asarray(value, kind)) for value in outward))
+    return Bracket(*map(pair.result, outward))
 
 
 def _bounds(atoms: Atoms, p: float) -> tuple[float, float]:
@@ -96,12 +94,12 @@ def _bounds(atoms: Atoms, p: float) -> tuple[float, float]:
         # the plan is optimal, so the bounds differ by the roundings of its marginals and of its cost only
         return max(upper**p - 2 * error - 2 * _relative(atoms) * upper**p, 0.0) ** (1 / p), upper
     if len(atoms.a) * len(atoms.b) <= SMALL:
-        plan = network_simplex(atoms, p)
+        plan = solved(atoms, p)
         unit = plan.scale**p
         return _dual(atoms, unit * plan.f, unit * plan.g, p), _upper(atoms, plan, p)
     cells_x, cells_y = (cells(points, max(1, -(-len(points) // CELLS))) for points in (atoms.x, atoms.y))
     coarse = Atoms(*_centres(atoms.x, atoms.a, cells_x), *_centres(atoms.y, atoms.b, cells_y))
-    plan = network_simplex(coarse, p)
+    plan = solved(coarse, p)
     lower = max(_lower_by_potentials(atoms, coarse, plan, p), _lower_by_moments(atoms, p), _lower_by_shadows(atoms, p))
     return lower, _upper(atoms, _improved(atoms, _refined(atoms, plan, cells_x, cells_y), p), p)
 
@@ -141,8 +139,8 @@ def _improved(atoms: Atoms, plan: SparseCoupling, p: float) -> SparseCoupling:
         kept = plan.mass > 0
         i, j, mass = plan.i[kept], plan.j[kept], plan.mass[kept]
         where = _turned(atoms.y[j] if turn % 2 else atoms.x[i], turn)
-        solved = [_solved(atoms, i[block], j[block], mass[block], p) for block in cells(where, BLOCK)]
-        i, j, mass = map(np.concatenate, zip(*solved, strict=True))
+        parts = [_solved(atoms, i[block], j[block], mass[block], p) for block in cells(where, BLOCK)]
+        i, j, mass = map(np.concatenate, zip(*parts, strict=True))
         plan = SparseCoupling(i, j, mass, None, None, 1.0)
     return plan
 
@@ -161,8 +159,8 @@ def _solved(atoms: Atoms, i: np.ndarray, j: np.ndarray, mass: np.ndarray, p: flo
     if len(rows) == 1 or len(columns) == 1:
         return i, j, mass
     a, b = np.bincount(at_row, mass), np.bincount(at_column, mass)
-    cost = pairwise(atoms.x[rows], atoms.y[columns]) ** p
-    found_i, found_j, found_mass, _ = vertex(cost / (cost.max() or 1.0), a, b)
+    cost, _ = costs(atoms.x[rows], atoms.y[columns], p)
+    found_i, found_j, found_mass, _ = vertex(cost, a, b * (a.sum() / b.sum()))
     return rows[found_i], columns[found_j], found_mass
 
 

@@ -9,10 +9,10 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DtypeError, MassError, OptionError
 from measureformer.measures import SpaceTime
-from measureformer.numerics.arrays import host, namespace
 from measureformer.transport.exact import on_host
+from measureformer.transport.intake import compared, exponent
 from measureformer.transport.sparse import Atoms, SparseCoupling, coupling_cost, largest_move, lengths, root
-from measureformer.transport.wasserstein import as_result, atoms_of, compared, exponent, optimal_coupling
+from measureformer.transport.wasserstein import optimal_coupling
 
 
 def conditional_wasserstein(mu: SpaceTime, nu: SpaceTime, p: float = 2) -> Float[Array, ""]:
@@ -44,12 +44,12 @@ def conditional_wasserstein(mu: SpaceTime, nu: SpaceTime, p: float = 2) -> Float
                 need="two SpaceTime measures",
                 do="mf.SpaceTime.sequence(points) puts token i of n at time i/n.",
             )
-    mu, nu = compared(mu, nu)
-    atoms = atoms_of(mu, nu)
+    pair = compared(mu, nu)
+    atoms = pair.atoms
+    assert atoms is not None
     # every move keeps the time, which is the last coordinate, so lengths in space–time are lengths in space
     scale, power = coupling_cost(atoms, on_host(_plan, atoms, p), p)
-    xp = namespace(mu, nu)
-    return as_result(scale * root(power, p) * xp.exp(host(mu.log_mass) / p), mu, nu)
+    return pair.result(scale * root(power, p) * pair.masses[0] ** (1 / p))
 
 
 def _plan(atoms: Atoms, p: float) -> SparseCoupling:

@@ -12,10 +12,10 @@ from scipy.sparse import coo_array
 
 from measureformer.errors import NoClosedFormError, OptionError
 from measureformer.measures import AbstractMeasure
-from measureformer.measures.atomic import AbstractAtomic, concrete
-from measureformer.numerics.arrays import on_device
+from measureformer.measures.atomic import concrete
+from measureformer.transport.intake import compared, exponent
 from measureformer.transport.sparse import lengths
-from measureformer.transport.wasserstein import atoms_of, compared, exponent, optimal_coupling
+from measureformer.transport.wasserstein import optimal_coupling
 
 
 class Coupling(eqx.Module):
@@ -55,20 +55,20 @@ def coupling(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) -> Coupling
         raise OptionError(
             got="p = inf", need="a finite p: W_∞ has no potentials", do="mf.wasserstein takes p = inf on the line."
         )
-    mu, nu = compared(mu, nu)
+    pair = compared(mu, nu)
     concrete((mu, nu), "coupling")
-    if not isinstance(mu, AbstractAtomic) or not isinstance(nu, AbstractAtomic):
+    atoms, total = pair.atoms, float(pair.masses[0])
+    if atoms is None:
         raise NoClosedFormError(
             got="two Gaussians",
             need="atoms to couple",
             do="mf.wasserstein gives their distance; for a plan take mu.discretize(n).",
         )
-    atoms = atoms_of(mu, nu)
     i, j, mass, f, g, scale = optimal_coupling(atoms, p, potentials=True)
     unit = float(scale) ** p
     primal = np.sum(mass * (lengths(atoms.x[i] - atoms.y[j]) / scale) ** p)
-    gap = unit * (primal - atoms.a @ f - atoms.b @ g) * float(mu.mass)
+    gap = unit * (primal - atoms.a @ f - atoms.b @ g) * total
     moved = mass > 0
-    plan = coo_array((mass[moved] * float(mu.mass), (i[moved], j[moved])), shape=(mu.n, nu.n))
-    f, g, gap = (on_device(np.asarray(value, atoms.a.dtype)) for value in (unit * f, unit * g, gap))
+    plan = coo_array((mass[moved] * total, (i[moved], j[moved])), shape=(len(atoms.a), len(atoms.b)))
+    f, g, gap = map(pair.result, (unit * f, unit * g, gap))
     return Coupling(plan, (f, g), gap)

@@ -7,8 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.numerics.arrays import namespace
-from measureformer.transport.sparse import Atoms, SparseCoupling, fixed, largest_move
+from measureformer.transport.sparse import Atoms, Cost, SparseCoupling, coupling_cost, fixed, largest_move, library, same_weights
+
+
+def line_cost(atoms: Atoms, p: float) -> Cost:
+    """The cost of `line_plan`; for equal weights the sorted places are matched and no plan is made."""
+    if library(*atoms) is not np:
+        return coupling_cost(atoms, line_plan(atoms, p, potentials=True), p)
+    if not same_weights(atoms.a, atoms.b):
+        return coupling_cost(atoms, line_plan(atoms, p, potentials=False), p)
+    moved = np.sort(atoms.x[:, 0])
+    moved -= np.sort(atoms.y[:, 0])
+    np.abs(moved, out=moved)
+    longest = moved.max()
+    if p == math.inf:
+        return Cost(longest, 1.0)
+    scale = longest if longest > 0 else np.ones_like(longest)
+    moved /= scale
+    return Cost(scale, np.mean(moved**p))
 
 
 def line_plan(atoms: Atoms, p: float, *, potentials: bool) -> SparseCoupling:
@@ -18,7 +34,7 @@ def line_plan(atoms: Atoms, p: float, *, potentials: bool) -> SparseCoupling:
                 coupling, and is at most the cost elsewhere.
     Ref         peyre2019, Section 2.6.
     """
-    xp = namespace(atoms)
+    xp = library(*atoms)
     x, a, y, b = fixed(Atoms(atoms.x[:, 0], atoms.a, atoms.y[:, 0], atoms.b))
     order_x, order_y = xp.argsort(x), xp.argsort(y)
     i, j, mass = staircase(a[order_x], b[order_y])
@@ -36,7 +52,7 @@ def staircase(a: Any, b: Any) -> tuple[Any, Any, Any]:
 
     Both intervals [0, 1] are cut at the partial sums. From one step to the next either i or j grows by one.
     """
-    xp = namespace(a, b)
+    xp = library(a, b)
     n, m = a.shape[0], b.shape[0]
     ends_a, ends_b = xp.cumsum(a), xp.cumsum(b)
     cuts = xp.concatenate([ends_a[:-1], ends_b[:-1]])
@@ -49,7 +65,7 @@ def staircase(a: Any, b: Any) -> tuple[Any, Any, Any]:
 
 def _potentials(i: Any, j: Any, cost: Any, n: int, m: int) -> tuple[Any, Any]:
     """f, g with f_i + g_j = cost on the staircase: each step changes one index, and so determines one new value."""
-    xp = namespace(cost)
+    xp = library(cost)
     rises = xp.diff(cost)
     nothing = xp.zeros(1, cost.dtype)
     new_row = xp.diff(i) != 0
@@ -64,6 +80,6 @@ def _potentials(i: Any, j: Any, cost: Any, n: int, m: int) -> tuple[Any, Any]:
 
 def _without_rounding(mass: Any) -> Any:
     """The same masses without those that are rounding errors of the partial sums: W_∞ would see them."""
-    xp = namespace(mass)
+    xp = library(mass)
     noise = 2 * mass.shape[0] * float(np.finfo(mass.dtype).eps)
     return xp.where(mass > noise, mass, xp.zeros_like(mass))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from jaxtyping import Array, Float
 
 from measureformer.measures import AbstractMeasure
-from measureformer.numerics.arrays import host, namespace
-from measureformer.transport.wasserstein import as_result, compared, wasserstein
+from measureformer.transport.intake import compared, exponent
+from measureformer.transport.wasserstein import distance
 
 
 def positive_wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 1) -> Float[Array, ""]:
@@ -26,7 +26,6 @@ def positive_wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 1)
     >>> round(float(mf.positive_wasserstein(mu, 3 * mf.Discrete.dirac([1.0]))), 12)
     3.0
     """
-    mu, nu = compared(mu, nu, masses=False)
-    masses = host(mu.mass) - host(nu.mass)
-    shapes = wasserstein(mu.normalized(), nu.normalized(), p)
-    return as_result(host(shapes) + namespace(masses).abs(masses), mu, nu)
+    p, pair = exponent(p), compared(mu, nu, masses=False)
+    first, second = pair.masses
+    return pair.result(distance(pair, p) + abs(first - second))

@@ -18,7 +18,7 @@ from measureformer.numerics.arrays import cast, common_dtype, floats, is_traced,
 from measureformer.numerics.buckets import bucket
 from measureformer.numerics.sinkhorn import Softmin, sinkhorn_potentials, symmetric_potentials
 from measureformer.numerics.types import ArrayLike
-from measureformer.transport.wasserstein import compared
+from measureformer.transport.intake import compared
 
 
 class Entropic(eqx.Module):
@@ -63,7 +63,7 @@ def sinkhorn(
     >>> bool(out.converged), round(float(out.divergence), 6)
     (True, 4.0)
     """
-    mu, nu = compared(mu, nu)
+    mu, nu, *_ = compared(mu, nu)
     if not isinstance(mu, AbstractAtomic) or not isinstance(nu, AbstractAtomic):
         raise NoClosedFormError(got="two Gaussians", need="atoms", do="Take mu.discretize(n) first.")
     level = _checked(eps, tol, max_iterations)

@@ -11,13 +11,12 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import NoClosedFormError, OptionError
 from measureformer.measures import AbstractMeasure
-from measureformer.measures.atomic import AbstractAtomic
-from measureformer.numerics.arrays import host, is_traced, namespace, positive_int
+from measureformer.numerics.arrays import namespace, positive_int
 from measureformer.numerics.random import normal
 from measureformer.numerics.types import Key
-from measureformer.transport.line import line_plan
-from measureformer.transport.sparse import Atoms, coupling_cost, root
-from measureformer.transport.wasserstein import as_result, atoms_of, compared, exponent
+from measureformer.transport.intake import compared, exponent
+from measureformer.transport.line import line_cost
+from measureformer.transport.sparse import Atoms, library, root
 
 
 def sliced_wasserstein(
@@ -46,24 +45,23 @@ def sliced_wasserstein(
     p, count = exponent(p), positive_int(projections, "projections")
     if p == math.inf:
         raise OptionError(got="p = inf", need="a finite p", do="Project and take mf.wasserstein on each line.")
-    mu, nu = compared(mu, nu)
-    if not isinstance(mu, AbstractAtomic) or not isinstance(nu, AbstractAtomic):
+    pair = compared(mu, nu)
+    atoms = pair.atoms
+    if atoms is None:
         raise NoClosedFormError(got="two Gaussians", need="atoms", do="Take mu.discretize(n) first.")
-    atoms = atoms_of(mu, nu)
     lines = unit_vectors(key, count, atoms.x.shape[1]).astype(atoms.a.dtype)
 
     def distance(line: Any) -> Any:
         shadows = Atoms((atoms.x @ line)[:, None], atoms.a, (atoms.y @ line)[:, None], atoms.b)
-        scale, power = coupling_cost(shadows, line_plan(shadows, p, potentials=is_traced(shadows)), p)
+        scale, power = line_cost(shadows, p)
         return scale * root(power, p)
 
-    traced = is_traced(atoms, lines)
-    distances = jax.lax.map(distance, lines) if traced else np.array([distance(line) for line in lines])
-    xp = namespace(distances)
+    distances = jax.lax.map(distance, lines) if library(*atoms, lines) is not np else np.array([distance(line) for line in lines])
+    xp = library(distances)
     longest = xp.max(distances)
     unit = xp.where(longest > 0, longest, xp.ones_like(longest))
     average = unit * root(xp.mean((distances / unit) ** p), p)
-    return as_result(average * xp.exp(host(mu.log_mass) / p), mu, nu)
+    return pair.result(average * pair.masses[0] ** (1 / p))
 
 
 def unit_vectors(key: Key, count: int, dim: int) -> Any:
