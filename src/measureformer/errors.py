@@ -259,7 +259,11 @@ class OutputError(MeasureformerError, OSError):
 
 
 class SavedRunError(MeasureformerError, ValueError):
-    """A folder holds no saved run, a damaged one, or another than the one that is to go on."""
+    """A folder holds no saved run, a damaged one, or another one than that to be resumed."""
+
+
+class FolderInUseError(MeasureformerError, RuntimeError):
+    """Another process, or another call in this one, writes into the folder in which a run was to be saved."""
 
 
 class CheckpointError(MeasureformerError, ValueError):

@@ -46,6 +46,33 @@ def test_hidden_states_and_logits_are_those_of_the_reference(name: str) -> None:
     assert logits <= 5 * TOLERANCE
 
 
+@pytest.mark.parametrize("pad", [0, 1, 7])
+def test_roberta_does_not_count_padding(pad: int) -> None:
+    drawn = stored("roberta")
+    ids = np.array([pad, 5, 9, pad, pad, 3, 12, pad])
+    mu = mf.lens.load(drawn.weights, config=drawn.config | {"pad_token_id": pad}).embed(ids)
+    root = next(name for name in drawn.weights if name.endswith("word_embeddings.weight"))
+    root = root.removesuffix("word_embeddings.weight")
+    part = lambda name: drawn.weights[root + name].astype(np.float64)  # noqa: E731
+    # the reference counts the tokens that are not padding, from pad + 1 on; padding itself is at position pad
+    seen, positions = 0, []
+    for token in ids:
+        seen += token != pad
+        positions.append(pad + seen if token != pad else pad)
+    x = part("word_embeddings.weight")[ids] + part("position_embeddings.weight")[positions]
+    x += part("token_type_embeddings.weight")[0]
+    x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + drawn.config["layer_norm_eps"])
+    expected = x * part("LayerNorm.weight") + part("LayerNorm.bias")
+    np.testing.assert_allclose(mu.points, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("pad", [-1, 0.5, "1"])
+def test_a_padding_token_that_is_none_is_refused(pad: Any) -> None:
+    drawn = stored("roberta")
+    with pytest.raises(ArchitectureError, match=f"pad_token_id = {pad}"):
+        mf.lens.load(drawn.weights, config=drawn.config | {"pad_token_id": pad})
+
+
 def test_what_the_heads_add_is_what_attention_adds() -> None:
     for name in ("gpt2", "bert", "llama3"):
         _, model, given = opened(name)

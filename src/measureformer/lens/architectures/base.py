@@ -173,6 +173,13 @@ class Settings:
             raise self.wrong(names[0], value, "a positive whole number")
         return value
 
+    def index(self, name: str, default: int) -> int:
+        """A number of a token, which may be 0."""
+        value = self._first((name,), default)
+        if type(value) is not int or not 0 <= value < 1 << 40:
+            raise self.wrong(name, value, "a whole number, at least 0")
+        return value
+
     def number(self, *names: str, default: float | None = None) -> float:
         value = self._first(names, default)
         if type(value) not in (int, float) or not abs(value) < LARGEST:
@@ -234,11 +241,14 @@ def activated(matrix: np.ndarray, bias: np.ndarray, activation: Any) -> MLP:
     return MLP(matrix, bias, np.eye(len(matrix), dtype=matrix.dtype), None, activation=activation)
 
 
-def text_measure(rows: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], SpaceTime]:
-    """Token numbers to equal masses at their vectors, at times 0, 1, 2, …"""
+def text_measure(
+    rows: Callable[[np.ndarray], np.ndarray],
+    times: Callable[[np.ndarray], np.ndarray] = lambda ids: np.arange(len(ids)),
+) -> Callable[[np.ndarray], SpaceTime]:
+    """Token numbers to equal masses at their vectors, at `times`: 0, 1, 2, … unless the family counts otherwise."""
 
     def tokens(ids: np.ndarray) -> SpaceTime:
         points = rows(ids)
-        return SpaceTime.uniform(points, np.arange(len(ids), dtype=points.dtype))
+        return SpaceTime.uniform(points, times(ids).astype(points.dtype))
 
     return tokens
