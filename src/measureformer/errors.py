@@ -270,8 +270,8 @@ class CheckpointError(MeasureformerError, ValueError):
     """A checkpoint is missing, truncated, damaged or hostile, or is in a format that is not read."""
 
 
-class ArchitectureError(MeasureformerError, ValueError):
-    """A model of an unknown kind, or with a setting that its reader does not know."""
+class FamilyError(MeasureformerError, ValueError):
+    """A model of an unknown family, or with a setting that the family does not have."""
 
 
 class TextError(MeasureformerError, ValueError):

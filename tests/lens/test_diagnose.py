@@ -260,7 +260,7 @@ def test_a_table_is_diagnosed_too() -> None:
     assert found.tokens == 9
     assert found.column("entropy").shape == (3, 2)
     assert found.sensitivity == []
-    assert json.loads(found.to_json())["architecture"] == "TabPFN"
+    assert json.loads(found.to_json())["family"] == "TabPFN"
 
 
 def test_the_command_writes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def _show(found: Diagnosis) -> None:
     from measureformer.pages.words import number, one_line
 
     headings, rows = table(found)
-    title = one_line(f"{found.architecture} {found.model}, {found.tokens} tokens, {number(found.seconds)} s")
+    title = one_line(f"{found.family} {found.model}, {found.tokens} tokens, {number(found.seconds)} s")
     cells = [[str(i), *("–" if value != value else number(value) for value in row)] for i, row in enumerate(rows, 1)]
     if not on_terminal():
         typer.echo(title)

@@ -68,7 +68,7 @@ def _folder(request: Request, tokenized: list[tuple[Model, np.ndarray]]) -> Path
 
 
 def _page(out: Path, found: list[Diagnosis]) -> Path:
-    names = " against ".join(f"{one.architecture} {one.model}" for one in found)
+    names = " against ".join(f"{one.family} {one.model}" for one in found)
     facts: list[str] = []
     for one in found:
         mask = "causal, " if one.causal else ""
@@ -84,7 +84,7 @@ def _page(out: Path, found: list[Diagnosis]) -> Path:
 def _tokens(request: Request, model: Model, text: str) -> np.ndarray:
     if model.anatomy.reads != "text":
         raise TextError(
-            got=f"{model.architecture.name}, which reads tables",
+            got=f"{model.family.name}, which reads tables",
             need="a model of texts",
             do="In Python: mf.lens.diagnose(model, mf.lens.Table(X, y, queries)).",
         )

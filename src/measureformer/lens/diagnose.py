@@ -13,8 +13,8 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from measureformer import __version__
-from measureformer.lens.architectures import Table
 from measureformer.lens.columns import COLUMNS, Look
+from measureformer.lens.families import Table
 from measureformer.lens.measure_laws import iterated, laws
 from measureformer.lens.model import Model
 from measureformer.lens.parity import deviation
@@ -26,7 +26,7 @@ from measureformer.parallel.progress import bar
 from measureformer.storage.fingerprint import fingerprint
 from measureformer.storage.folder import RunFolder
 
-SCHEMA = 2
+SCHEMA = 3
 REPLACED = 4
 """Tokens that are replaced, one at a time, to see how far the others move."""
 EIGENVALUES = 32
@@ -45,7 +45,7 @@ class Diagnosis:
     """What `mf.lens.diagnose` measured of a model on a text: plain numbers, or None."""
 
     model: str
-    architecture: str
+    family: str
     depth: int
     dim: int
     head_count: int
@@ -155,7 +155,7 @@ def diagnose(
         kept = partial(_kept, folder)
         rows = _rows(model, given, kept, show, lipschitz=lipschitz)
         # weights of the control are read and forgotten: two models at once may be more than the memory holds
-        mixed = Model(model.shuffled().checkpoint, model.architecture, keep=False)
+        mixed = Model(model.shuffled().checkpoint, model.family, keep=False)
         control = _rows(mixed, given, kept, show, lipschitz=False, name="control")
         show(2 * depth, "one token replaced")
         sensitivity = [] if table else kept("sensitivity", lambda: _sensitivity(model, given))
@@ -170,7 +170,7 @@ def diagnose(
         apart = "" if isinstance(given, Table) else deviation(model, given)
     return Diagnosis(
         model=model.checkpoint.source,
-        architecture=model.architecture.name,
+        family=model.family.name,
         depth=depth,
         dim=model.anatomy.dim,
         head_count=model.anatomy.heads,
@@ -264,7 +264,7 @@ def identity(model: Model, given: np.ndarray | Table, **options: bool) -> dict[s
     return {
         "version": __version__,
         "columns": fingerprint(sorted(COLUMNS)),
-        "family": model.architecture.name,
+        "family": model.family.name,
         "config": fingerprint(str(sorted(model.config.items(), key=str))),
         "weights": model.checkpoint.fingerprint,
         "tokenizer": fingerprint(tokenizer_file(model.checkpoint)),

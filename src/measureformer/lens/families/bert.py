@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.lens.architectures.base import (
+from measureformer.lens.checkpoint import Checkpoint
+from measureformer.lens.families.base import (
     Anatomy,
     Block,
     Family,
@@ -20,7 +21,6 @@ from measureformer.lens.architectures.base import (
     rows_per_head,
     text_measure,
 )
-from measureformer.lens.checkpoint import Checkpoint
 from measureformer.maps import MLP, AbstractInContextMap, AffineAttention, LayerNorm, Linear, Positional, PositionTable
 
 
