@@ -17,7 +17,6 @@ from pathlib import Path
 
 EXTRAS = ("cli", "atlas", "lens", "explore")
 TOOLS = ("pytest", "pytest-xdist", "pytest-benchmark", "hypothesis", "beartype", "packaging", "hatchling", "pyyaml")
-TOOLS += ("safetensors",)  # the reference that our reader and writer are compared with
 REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)>=([0-9.]+)")
 
 

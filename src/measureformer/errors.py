@@ -259,15 +259,19 @@ class OutputError(MeasureformerError, OSError):
 
 
 class SavedRunError(MeasureformerError, ValueError):
-    """A folder holds no saved run, a damaged one, or another than the one that is to go on."""
+    """A folder holds no saved run, a damaged one, or another one than that to be resumed."""
+
+
+class FolderInUseError(MeasureformerError, RuntimeError):
+    """Another process, or another call in this one, writes into the folder in which a run was to be saved."""
 
 
 class CheckpointError(MeasureformerError, ValueError):
     """A checkpoint is missing, truncated, damaged or hostile, or is in a format that is not read."""
 
 
-class ArchitectureError(MeasureformerError, ValueError):
-    """A model of an unknown kind, or with a setting that its reader does not know."""
+class FamilyError(MeasureformerError, ValueError):
+    """A model of an unknown family, or with a setting that the family does not have."""
 
 
 class TextError(MeasureformerError, ValueError):

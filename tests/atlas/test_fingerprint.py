@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from measureformer.atlas.fingerprint import fingerprint, sources
+from measureformer.atlas.fingerprint import source_fingerprint, sources
 from measureformer.atlas.registry import find, fingerprint_of, load, select
 from measureformer.errors import ClaimDefinitionError
 from planting import claim_source, plant
@@ -52,7 +52,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def print_of(root: str) -> str:
-    return fingerprint(f"{root}.claims.chapter.mu", {"seed": 0})
+    return source_fingerprint(f"{root}.claims.chapter.mu", {"seed": 0})
 
 
 @pytest.mark.parametrize("name", sorted(USED))

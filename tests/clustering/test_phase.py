@@ -77,8 +77,8 @@ def test_parts_are_kept_and_used_again(tmp_path: Path, monkeypatch: pytest.Monke
     run = lambda: mf.clustering.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW, save=tmp_path)  # noqa: E731
     first = run()
     files = sorted(path.name for path in tmp_path.iterdir())
-    assert files == ["part-00000.npy", "part-00001.npy", "part-00002.npy", "sweep.json"]
-    (tmp_path / files[1]).write_bytes(b"\x93NUMPY broken")
+    assert files == ["part-00000.safetensors", "part-00001.safetensors", "part-00002.safetensors", "problem.json"]
+    (tmp_path / files[1]).write_bytes(b"broken")
     (tmp_path / files[2]).unlink()
     asked: list[int] = []
     part = phase._Sweep.part
@@ -94,8 +94,8 @@ def test_parts_are_kept_and_used_again(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_folder_belongs_to_one_sweep(tmp_path: Path) -> None:
-    (tmp_path / "sweep.json").write_text(json.dumps({"n": 3}))
-    with pytest.raises(SavedRunError, match="another sweep"):
+    (tmp_path / "problem.json").write_text(json.dumps({"n": 3}))
+    with pytest.raises(SavedRunError, match=r"another run .*n 3 there"):
         mf.clustering.phase_diagram(KEY, BETAS, TIMES, ensemble=FEW, save=tmp_path)
 
 

@@ -363,7 +363,7 @@ def test_a_folder_of_another_problem_is_refused(tmp_path: Path) -> None:
         {"key": jax.random.key(1)},
         {"depth": Depth(1, "euler", 2)},
     ):
-        with pytest.raises(errors.SavedRunError, match="another training"):
+        with pytest.raises(errors.SavedRunError, match="another run"):
             run(**change)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     state = tmp_path / "state.safetensors"

@@ -18,10 +18,12 @@ from lens_reference import folder, stored
 from measureformer.cli.app import app
 from measureformer.errors import SavedRunError, TextError
 from measureformer.lens.columns import COLUMNS, Look, one_head
+from measureformer.lens.diagnose import identity
 from measureformer.lens.figures import DRAWN, figures
 from measureformer.lens.measure_laws import laws
 from measureformer.lens.separation import separation
 from measureformer.lens.sweep import fit_exponent, lengths_up_to, sampling_errors, starts
+from measureformer.storage.safetensors import read_safetensors, to_safetensors
 from measureformer.text import read_text
 
 TEXT = " ".join(f"w{i % 37}" for i in range(40))
@@ -194,8 +196,61 @@ def test_an_interrupted_run_goes_on(model: Any, tmp_path: Path) -> None:
     (tmp_path / "layer-000.json").write_text("{")  # cut off in the middle: measured again
     again = mf.lens.diagnose(model, ids, lipschitz=False, save=tmp_path)
     assert again.column("rank").tolist() == [first.column("rank")[0], 123.0]
-    with pytest.raises(SavedRunError, match="another model, text"):
-        mf.lens.diagnose(model, ids[:-1], lipschitz=False, save=tmp_path)
+    assert (again.laws, again.sensitivity, again.control) == (first.laws, first.sensitivity, first.control)
+
+
+def test_a_folder_of_another_model_text_or_setting_is_refused(tmp_path: Path) -> None:
+    drawn = stored("gpt2")
+    weights = {name: np.array(array) for name, array in drawn.weights.items()}
+    ids, options = drawn.given["ids"], {"lipschitz": False, "sweeps": False, "save": tmp_path}
+    load = lambda config=drawn.config: mf.lens.load(weights, config=config)  # noqa: E731
+    mf.lens.diagnose(load(), ids, **options)
+    name = next(name for name, array in weights.items() if array.ndim == 2 and "attn" in name)
+    # the last bit of one entry of a matrix: kills fingerprints of a part of the weights, such as norms and biases
+    weights[name].view(np.uint32)[-1, -1] ^= 1
+    with pytest.raises(SavedRunError, match="other weights"):
+        mf.lens.diagnose(load(), ids, **options)
+    weights[name].view(np.uint32)[-1, -1] ^= 1
+    mf.lens.diagnose(load(), ids, **options)
+    for changed, words in [
+        (lambda: mf.lens.diagnose(load(), ids[:-1], **options), "other text"),
+        (lambda: mf.lens.diagnose(load(drawn.config | {"layer_norm_epsilon": 1e-3}), ids, **options), "other config"),
+        (lambda: mf.lens.diagnose(load(), ids, **options | {"sweeps": True}), "sweeps False there, True here"),
+    ]:
+        with pytest.raises(SavedRunError, match=words):
+            changed()
+
+
+def test_the_tokenizer_counts_in_the_fingerprint(tmp_path: Path) -> None:
+    where = folder(tmp_path, "gpt2")
+    model, ids = mf.lens.load(where), np.arange(4)
+    (where / "tokenizer.json").write_text("one")
+    first = identity(model, ids)
+    (where / "tokenizer.json").write_text("two")
+    assert {name for name, value in identity(model, ids).items() if first[name] != value} == {"tokenizer"}
+
+
+def test_reports_of_two_models_have_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("measureformer.lens.figures.DRAWN", {"rank": DRAWN["rank"]})
+    for name in ("base", "merged"):
+        (tmp_path / name).mkdir()
+        where = folder(tmp_path / name, "gpt2")
+        if name == "merged":
+            tensors, metadata = read_safetensors(where / "model.safetensors")
+            changed = next(one for one, array in tensors.items() if array.ndim == 2)
+            tensors[changed] = 2 * tensors[changed]
+            (where / "model.safetensors").write_bytes(to_safetensors(tensors, metadata))
+        for _ in range(2):
+            result = CliRunner().invoke(app, ["lens", str(where), "--text", str(text), "--tokens", "8", "--quick"])
+            assert result.exit_code == 0, result.output
+    pages = list(tmp_path.glob("lens/*/lens.json"))
+    # kills: one default folder for all, and one that changes from run to run
+    assert len(pages) == 2
+    columns = [json.loads(page.read_text())[0]["layers"] for page in pages]
+    assert columns[0] != columns[1]
 
 
 def test_a_table_is_diagnosed_too() -> None:
@@ -205,7 +260,7 @@ def test_a_table_is_diagnosed_too() -> None:
     assert found.tokens == 9
     assert found.column("entropy").shape == (3, 2)
     assert found.sensitivity == []
-    assert json.loads(found.to_json())["architecture"] == "TabPFN"
+    assert json.loads(found.to_json())["family"] == "TabPFN"
 
 
 def test_the_command_writes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Every architecture against the reference implementation, from stored fixtures; and what a trace is made of."""
+"""Every family against the reference implementation, from stored fixtures; and what a trace is made of."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import measureformer as mf
 from compilations import count_compilations
 from lens_reference import FAMILIES, TOLERANCE, Drawn, deviations, folder, stored
 from measureformer.errors import (
-    ArchitectureError,
     CheckpointError,
+    FamilyError,
     MeasureformerError,
     NotFiniteError,
     OptionError,
     TextError,
 )
 from measureformer.lens import parity
-from measureformer.lens.architectures.gguf_names import LAYER
 from measureformer.lens.checkpoint import Checkpoint
+from measureformer.lens.families.gguf_names import LAYER
 from measureformer.lens.model import BOX
 
 gguf = pytest.importorskip("gguf")
@@ -44,6 +44,33 @@ def test_hidden_states_and_logits_are_those_of_the_reference(name: str) -> None:
     assert hidden <= TOLERANCE
     # sixteen products of hidden states, each of size one
     assert logits <= 5 * TOLERANCE
+
+
+@pytest.mark.parametrize("pad", [0, 1, 7])
+def test_roberta_does_not_count_padding(pad: int) -> None:
+    drawn = stored("roberta")
+    ids = np.array([pad, 5, 9, pad, pad, 3, 12, pad])
+    mu = mf.lens.load(drawn.weights, config=drawn.config | {"pad_token_id": pad}).embed(ids)
+    root = next(name for name in drawn.weights if name.endswith("word_embeddings.weight"))
+    root = root.removesuffix("word_embeddings.weight")
+    part = lambda name: drawn.weights[root + name].astype(np.float64)  # noqa: E731
+    # the reference counts the tokens that are not padding, from pad + 1 on; padding itself is at position pad
+    seen, positions = 0, []
+    for token in ids:
+        seen += token != pad
+        positions.append(pad + seen if token != pad else pad)
+    x = part("word_embeddings.weight")[ids] + part("position_embeddings.weight")[positions]
+    x += part("token_type_embeddings.weight")[0]
+    x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + drawn.config["layer_norm_eps"])
+    expected = x * part("LayerNorm.weight") + part("LayerNorm.bias")
+    np.testing.assert_allclose(mu.points, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("pad", [-1, 0.5, "1"])
+def test_a_padding_token_that_is_none_is_refused(pad: Any) -> None:
+    drawn = stored("roberta")
+    with pytest.raises(FamilyError, match=f"pad_token_id = {pad}"):
+        mf.lens.load(drawn.weights, config=drawn.config | {"pad_token_id": pad})
 
 
 def test_what_the_heads_add_is_what_attention_adds() -> None:
@@ -225,18 +252,18 @@ def test_texts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "error", "words"),
     [
-        ("gpt2", {"model_type": "mamba"}, ArchitectureError, "known: albert, bert"),
-        ("gpt2", {"model_type": None}, ArchitectureError, "known"),
-        ("gpt2", {"n_head": 3}, ArchitectureError, "divisor"),
-        ("gpt2", {"n_head": "4"}, ArchitectureError, "whole number"),
+        ("gpt2", {"model_type": "mamba"}, FamilyError, "known: albert, bert"),
+        ("gpt2", {"model_type": None}, FamilyError, "known"),
+        ("gpt2", {"n_head": 3}, FamilyError, "divisor"),
+        ("gpt2", {"n_head": "4"}, FamilyError, "whole number"),
         ("gpt2", {"n_layer": 5}, CheckpointError, "no tensor h.2|no tensor transformer.h.2"),
         ("gpt2", {"vocab_size": 41}, CheckpointError, "different models"),
-        ("gpt2", {"activation_function": "magic"}, ArchitectureError, "gelu_new"),
-        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, ArchitectureError, "only one that is read"),
-        ("bert", {"position_embedding_type": "relative_key"}, ArchitectureError, "only one that is read"),
-        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, ArchitectureError, "llama3"),
-        ("llama", {"num_key_value_heads": 3}, ArchitectureError, "divisor"),
-        ("llama", {"mlp_bias": True}, ArchitectureError, "only one that is read"),
+        ("gpt2", {"activation_function": "magic"}, FamilyError, "gelu_new"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, FamilyError, "only one that is read"),
+        ("bert", {"position_embedding_type": "relative_key"}, FamilyError, "only one that is read"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, FamilyError, "llama3"),
+        ("llama", {"num_key_value_heads": 3}, FamilyError, "divisor"),
+        ("llama", {"mlp_bias": True}, FamilyError, "only one that is read"),
     ],
 )
 def test_configurations_that_are_not_followed_are_refused(
@@ -287,15 +314,15 @@ def test_an_encoder_without_its_head_predicts_nothing() -> None:
     weights = {name.removeprefix("bert."): value for name, value in drawn.weights.items() if name.startswith("bert.")}
     model = mf.lens.load(weights, config=drawn.config)
     np.testing.assert_allclose(model.trace(drawn.given["ids"]).measures[-1].points, drawn.hidden[-1], atol=TOLERANCE)
-    with pytest.raises(ArchitectureError, match="without a head"):
+    with pytest.raises(FamilyError, match="without a head"):
         model.logits(drawn.given["ids"])
 
 
-def test_another_architecture_is_one_registration_away() -> None:
+def test_another_family_is_one_registration_away() -> None:
     drawn = stored("gpt2")
 
     def read(checkpoint: Checkpoint) -> Any:
-        return mf.lens.architectures.gpt2.read(Checkpoint(drawn.weights, drawn.config))
+        return mf.lens.families.gpt2.read(Checkpoint(drawn.weights, drawn.config))
 
     mf.lens.register(mf.lens.Family("mine", ("mine",), read))
     model = mf.lens.load({"x": np.zeros(1)}, config={"model_type": "mine"})

@@ -29,7 +29,6 @@ EXTRAS = (
     "sklearn",
     "PIL",
     "mpmath",
-    "safetensors",
     "tokenizers",
     "gguf",
 )

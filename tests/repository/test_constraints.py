@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import metadata
@@ -59,6 +61,31 @@ def test_every_installed_dependency_is_pinned_at_its_version() -> None:
         if pinned.get(name) != Version(version).public
     }
     assert wrong == set(), "run `make pin`, then `make test`"
+
+
+def imported(folder: str) -> dict[str, Path]:
+    """Packages that the files in a folder import, and one of the files that does."""
+    found: dict[str, Path] = {}
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            found |= {name.partition(".")[0]: path for name in names if name}
+    return found
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "tools"])
+def test_what_is_imported_is_declared(folder: str) -> None:
+    known = {"measureformer", *sys.stdlib_module_names, *(path.stem for path in ROOT.glob("*/*.py"))}
+    brings = metadata.packages_distributions()
+    wanted = {canonicalize_name(one.name) for one in declared()}
+    undeclared = {
+        f"{name}, in {path.relative_to(ROOT)}"
+        for name, path in imported(folder).items()
+        # torch and its like are declared, and need not be installed
+        if name not in known and not wanted & {canonicalize_name(one) for one in brings.get(name, [name])}
+    }
+    assert undeclared == set(), "declare it in pyproject.toml, in the extra that needs it"
 
 
 def test_the_walk_reaches_what_is_brought_indirectly() -> None:

@@ -68,7 +68,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(
         trained(tmp_path)
     monkeypatch.undo()
     np.testing.assert_array_equal(trained(tmp_path).losses, whole.losses)
-    with pytest.raises(errors.SavedRunError, match="another training"):
+    with pytest.raises(errors.SavedRunError, match="another run"):
         mf.universality.train_functional(mf.universality.mean(1), LINE, jax.random.key(1), search=SMALL, save=tmp_path)
 
 

@@ -27,7 +27,7 @@ _WHOLE = "*"
 """Ends a name that stands for a package as a whole, whose names are resolved on first use."""
 
 
-def fingerprint(module: str, inputs: Mapping[str, Any]) -> str:
+def source_fingerprint(module: str, inputs: Mapping[str, Any]) -> str:
     """SHA-256 of the sources that `module` depends on and of `inputs`, which must be plain JSON values."""
     digest = hashlib.sha256()
     for name, path in sorted(sources(module).items()):

@@ -14,7 +14,7 @@ from typing import Any, cast, get_args
 
 from measureformer import __version__
 from measureformer.atlas.claim import CLAIM, Claim, Preset
-from measureformer.atlas.fingerprint import fingerprint
+from measureformer.atlas.fingerprint import source_fingerprint
 from measureformer.atlas.index import Listed, broken, index
 from measureformer.atlas.references import cite
 from measureformer.atlas.result import Control, Outcome, Result
@@ -233,7 +233,7 @@ def fingerprint_of(entry: Entry, *, seed: int, preset: Preset) -> str:
         "jax": metadata.version("jax"),
         "numpy": metadata.version("numpy"),
     }
-    return fingerprint(entry.module, inputs)
+    return source_fingerprint(entry.module, inputs)
 
 
 def versions() -> dict[str, str]:

@@ -25,6 +25,7 @@ from measureformer.errors import ClaimDefinitionError, ClaimNotRunError, ClaimRu
 from measureformer.parallel.pool import Lost, Pool
 from measureformer.parallel.progress import hushed
 from measureformer.storage.files import write_atomically
+from measureformer.storage.lock import only_writer
 
 RESULTS = "results"
 
@@ -127,7 +128,7 @@ def run_atlas(entries: Sequence[Listed], settings: Settings, on_event: Callable[
         done[outcome.claim] = outcome
         on_event(Event(outcome, len(done), len(entries), reused, None if reused else clock.left(outcome.claim)))
 
-    with suppress(KeyboardInterrupt):
+    with only_writer(settings.out), suppress(KeyboardInterrupt):
         waiting: list[Listed] = []
         for entry in entries:
             result = None if settings.fresh else stored(entry, settings)

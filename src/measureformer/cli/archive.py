@@ -84,7 +84,6 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 def _metadata(results: Sequence[Result], authors: Sequence[str]) -> dict[str, str]:
     """Texts about the archive, by file name."""
-    import html
     import json
 
     from measureformer.atlas.words import status
@@ -93,26 +92,21 @@ def _metadata(results: Sequence[Result], authors: Sequence[str]) -> dict[str, st
     names = list(map(one_line, authors)) or ["The measureformer developers"]
     if not all(names):
         raise OptionError(got="an author without a name", need="'Family, Given' or the name of a group", do="Name one.")
-    versions = sorted({one_line(one.versions.get("measureformer", "of unknown version")) for one in results})
-    presets = " and ".join(sorted({one_line(one.preset) for one in results}))
     verdicts = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(map(status, results)).items()))
-    description = (
+    title = f"An atlas of the mathematics of transformers, measured by measureformer {__version__}"
+    about = (
         "Statements of the mathematics of transformers, each run together with controls that the same checks must "
-        f"reject: {len(results)} claims, {presets} preset. Verdicts: {verdicts}."
+        f"reject: {len(results)} claims. Verdicts: {verdicts}."
     )
-    title = f"An atlas of the mathematics of transformers, measured by measureformer {', '.join(versions)}"
     common = {"title": title, "version": __version__, "license": "Apache-2.0"}
-    keywords = ["transformers", "attention", "optimal transport", "mean-field limit", "reproducibility"]
-    about = f"<p>{html.escape(description)}</p>"
     creators = [{"name": name} for name in names]
-    zenodo = {"upload_type": "dataset", "description": about, "creators": creators, "keywords": keywords}
+    zenodo = common | {"upload_type": "dataset", "description": about, "creators": creators}
     message = "If you use these results, please cite them, and the papers they are about."
-    people = list(map(_person, names))
-    citation = {"cff-version": "1.2.0", "message": message, "type": "dataset", "authors": people, "keywords": keywords}
+    cited = {"cff-version": "1.2.0", "type": "dataset", "message": message, "authors": list(map(_person, names))}
     return {
-        ".zenodo.json": json.dumps(common | zenodo, indent=2, ensure_ascii=False),
-        "CITATION.cff": json.dumps(common | citation, indent=2, ensure_ascii=False),  # JSON is YAML
-        "README.txt": README.format(title=title, description=description),
+        ".zenodo.json": json.dumps(zenodo, indent=2, ensure_ascii=False),
+        "CITATION.cff": json.dumps(common | cited, indent=2, ensure_ascii=False),  # JSON is YAML
+        "README.txt": README.format(title=title, description=about),
         "environment.txt": "".join(f"{name}=={version}\n" for name, version in sorted(installed().items())),
     }
 
@@ -128,22 +122,19 @@ def installed() -> dict[str, str]:
     >>> sorted({"measureformer", "jax", "numpy", "pytest"} & installed().keys())
     ['jax', 'measureformer', 'numpy']
     """
+    import re
+    from contextlib import suppress
     from importlib import metadata
 
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
-
-    found = dict[str, str]()
-    waiting: list[tuple[str, tuple[str, ...]]] = [("measureformer", ("", "cli", "atlas"))]
+    found, waiting = dict[str, str](), ["measureformer"]
     while waiting:
-        name, extras = waiting.pop()
-        try:
-            package = metadata.distribution(name)
-        except metadata.PackageNotFoundError:
-            continue
-        if name not in found:
+        # what is not there is for another system
+        with suppress(metadata.PackageNotFoundError):
+            package = metadata.distribution(waiting.pop())
+            name = re.sub(r"[-_.]+", "-", package.name).lower()
+            for line in () if name in found else package.requires or ():
+                extra = re.search(r"extra == ['\"]([\w-]+)", line)
+                if not extra or (name == "measureformer" and extra[1] in ("cli", "atlas")):
+                    waiting += re.findall(r"^[\w.-]+", line)
             found[name] = package.version
-            for one in map(Requirement, package.requires or []):
-                if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras):
-                    waiting.append((canonicalize_name(one.name), ("", *one.extras)))
     return found

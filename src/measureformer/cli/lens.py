@@ -22,7 +22,9 @@ def lens(
     text: Annotated[Path | None, typer.Option(help="A text file; by default a text about Python.")] = None,
     tokens: Annotated[int, typer.Option(help="Tokens of the text that are used.", min=2)] = 256,
     against: Annotated[Path | None, typer.Option(help="Another model, or another text file, to compare with.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("lens"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the report; by default one below lens/ for each model and text.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the Lipschitz constants.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
@@ -44,7 +46,7 @@ def _show(found: Diagnosis) -> None:
     from measureformer.pages.words import number, one_line
 
     headings, rows = table(found)
-    title = one_line(f"{found.architecture} {found.model}, {found.tokens} tokens, {number(found.seconds)} s")
+    title = one_line(f"{found.family} {found.model}, {found.tokens} tokens, {number(found.seconds)} s")
     cells = [[str(i), *("–" if value != value else number(value) for value in row)] for i, row in enumerate(rows, 1)]
     if not on_terminal():
         typer.echo(title)

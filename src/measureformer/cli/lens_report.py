@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from measureformer.errors import TextError
 from measureformer.lens import diagnose, load
-from measureformer.lens.diagnose import Diagnosis
+from measureformer.lens.diagnose import Diagnosis, identity
 from measureformer.lens.figures import PANELS, figures, table
 from measureformer.lens.model import Model
 from measureformer.lens.page import Part, write_lens_report
 from measureformer.parallel.progress import bar
 from measureformer.storage.files import write_atomically
+from measureformer.storage.fingerprint import fingerprint
+from measureformer.storage.lock import only_writer
 from measureformer.text.corpus import read_text
 
 TEXTS = (".txt", ".md", ".rst", ".text")
@@ -27,7 +32,7 @@ class Request:
     text: Path | None
     tokens: int
     against: Path | None
-    out: Path
+    out: Path | None
     quick: bool
 
 
@@ -41,16 +46,29 @@ def run_lens(request: Request) -> tuple[list[Diagnosis], Path]:
             show(1, f"opening {request.against.name}")
             another_text = request.against.suffix in TEXTS
             pairs.append((model, read_text(request.against)) if another_text else (load(request.against), text))
-    found = [_diagnosed(request, i, *pair) for i, pair in enumerate(pairs)]
-    # the numbers first: the page is made from them, and nothing unfinished is ever shown
-    write_atomically(request.out / "lens.json", ("[" + ",".join(one.to_json() for one in found) + "]").encode())
-    with bar("lens", 1) as show:
-        show(0, "drawing the report")
-        return found, _page(request, found)
+    tokenized = [(model, _tokens(request, model, text)) for model, text in pairs]
+    out = _folder(request, tokenized) if request.out is None else request.out
+    with only_writer(out):
+        found = [
+            diagnose(model, ids, lipschitz=not request.quick, save=out / f"run-{i}")
+            for i, (model, ids) in enumerate(tokenized)
+        ]
+        # the numbers first: the page is made from them, and nothing unfinished is ever shown
+        write_atomically(out / "lens.json", ("[" + ",".join(one.to_json() for one in found) + "]").encode())
+        with bar("lens", 1) as show:
+            show(0, "drawing the report")
+            return found, _page(out, found)
 
 
-def _page(request: Request, found: list[Diagnosis]) -> Path:
-    names = " against ".join(f"{one.architecture} {one.model}" for one in found)
+def _folder(request: Request, tokenized: list[tuple[Model, np.ndarray]]) -> Path:
+    """One of its own for each model, text and setting, and the same one when the command is repeated."""
+    mark = fingerprint([identity(model, ids, lipschitz=not request.quick, sweeps=True) for model, ids in tokenized])
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", tokenized[0][0].checkpoint.source).strip("-.")
+    return Path("lens") / f"{name or 'model'}-{mark[:8]}"
+
+
+def _page(out: Path, found: list[Diagnosis]) -> Path:
+    names = " against ".join(f"{one.family} {one.model}" for one in found)
     facts: list[str] = []
     for one in found:
         mask = "causal, " if one.causal else ""
@@ -59,21 +77,20 @@ def _page(request: Request, found: list[Diagnosis]) -> Path:
         facts += one.sentences()
     parts = [Part(f"{one.model}, layer by layer", *table(one)) for one in found]
     return write_lens_report(
-        request.out, title=f"Lens on {names}", facts=facts, figures=figures(*found), panels=PANELS, parts=parts
+        out, title=f"Lens on {names}", facts=facts, figures=figures(*found), panels=PANELS, parts=parts
     )
 
 
-def _diagnosed(request: Request, i: int, model: Model, text: str) -> Diagnosis:
+def _tokens(request: Request, model: Model, text: str) -> np.ndarray:
     if model.anatomy.reads != "text":
         raise TextError(
-            got=f"{model.architecture.name}, which reads tables",
+            got=f"{model.family.name}, which reads tables",
             need="a model of texts",
             do="In Python: mf.lens.diagnose(model, mf.lens.Table(X, y, queries)).",
         )
     most = min(request.tokens, model.anatomy.limit or request.tokens)
     # a text may be longer than the context: what is used is said in the report
-    ids = model.tokenized(text)[:most]
-    return diagnose(model, ids, lipschitz=not request.quick, save=request.out / f"run-{i}")
+    return model.tokenized(text)[:most]
 
 
 def _text(path: Path | None) -> str:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import json
 import math
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -15,14 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from measureformer.errors import OptionError, SavedRunError
+from measureformer.errors import OptionError
 from measureformer.flows.schedule import checked_times
 from measureformer.numerics import lapack
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key, scalar, shaped
 from measureformer.numerics.types import ArrayLike, Key, PathLike
 from measureformer.parallel.pool import Pool
 from measureformer.parallel.progress import bar
-from measureformer.storage.files import write_atomically
+from measureformer.storage.folder import RunFolder
 
 SYSTEMS = 2880
 """Systems of tokens per compiled call: few enough to stay in the cache."""
@@ -137,16 +134,28 @@ def phase_diagram(
     if len(betas) == 0 or (betas < 0).any():
         raise OptionError(got=f"betas {betas}", need="at least one, all ≥ 0", do="Try np.linspace(0.1, 9, 90).")
     sweep = _Sweep(np.asarray(seed), betas, times, ensemble)
-    parts = _Parts(None if save is None else Path(save), sweep)
-    with bar("phase diagram", sweep.count) as show:
-        missing = [i for i in range(sweep.count) if parts.load(i) is None]
+    with RunFolder.of(save, sweep.about()) as folder, bar("phase diagram", sweep.count) as show:
+        parts = {} if folder is None else _saved_parts(folder, sweep)
+        missing = [i for i in range(sweep.count) if i not in parts]
         # in processes, not in threads: two programs in threads of XLA can deadlock
         with closing((pool or Pool()).values(sweep.part, missing)) as sums:
             for i, value in sums:
-                parts.save(missing[i], value)
-                show(len(parts.held), f"{len(parts.held)} of {sweep.count} parts")
-    total = sum(part for i in range(sweep.count) if (part := parts.load(i)) is not None)
-    return _averages(sweep, np.asarray(total))
+                parts[missing[i]] = value
+                if folder is not None:
+                    folder.write_array(_name(missing[i]), value)
+                show(len(parts), f"{len(parts)} of {sweep.count} parts")
+    return _averages(sweep, sum((parts[i] for i in range(1, sweep.count)), parts[0]))
+
+
+def _name(part: int) -> str:
+    return f"part-{part:05d}"
+
+
+def _saved_parts(folder: RunFolder, sweep: _Sweep) -> dict[int, np.ndarray]:
+    """Finished parts by their numbers; what is damaged is computed again."""
+    shape = (len(QUANTITIES) + 1, len(sweep.betas), len(sweep.times))
+    found = ((i, folder.array(_name(i), shape)) for i in range(sweep.count))
+    return {i: part for i, part in found if part is not None and np.isfinite(part).all()}
 
 
 def _averages(sweep: _Sweep, total: np.ndarray) -> PhaseDiagram:
@@ -241,45 +250,6 @@ def _seen(X: Any, bound: Any) -> Any:
     near = jnp.sum((X @ X.mT > bound) | jnp.eye(n, dtype=bool), axis=2).astype(X.dtype)
     pairs = (jnp.sum(near, axis=1) - n) / (n * (n - 1))
     return jnp.stack([pairs, jnp.sum(1 / near, axis=1), (jnp.min(near, axis=1) == n).astype(X.dtype)])
-
-
-class _Parts:
-    """Finished parts, in memory or as files in a folder that belongs to one sweep."""
-
-    def __init__(self, folder: Path | None, sweep: _Sweep) -> None:
-        self.folder, self.held = folder, dict[int, np.ndarray]()
-        self.shape = (len(QUANTITIES) + 1, len(sweep.betas), len(sweep.times))
-        if folder is None:
-            return
-        about, text = folder / "sweep.json", json.dumps(sweep.about(), indent=1) + "\n"
-        if about.exists() and about.read_text(encoding="utf-8") != text:
-            raise SavedRunError(
-                got=f"the folder {folder}, which holds the parts of another sweep",
-                need="an empty folder, or that of the same key, betas, times and ensemble",
-                do="Choose another folder, or delete this one.",
-            )
-        write_atomically(about, text.encode())
-
-    def load(self, i: int) -> np.ndarray | None:
-        if i not in self.held and self.folder is not None:
-            try:
-                found = np.load(self._path(i), allow_pickle=False)
-            except (OSError, ValueError, EOFError):
-                return None  # not there, or damaged: computed again
-            if found.shape == self.shape and np.isfinite(found).all():
-                self.held[i] = found
-        return self.held.get(i)
-
-    def save(self, i: int, sums: np.ndarray) -> None:
-        self.held[i] = sums
-        if self.folder is not None:
-            stream = io.BytesIO()
-            np.save(stream, sums)
-            write_atomically(self._path(i), stream.getvalue())
-
-    def _path(self, i: int) -> Path:
-        assert self.folder is not None
-        return self.folder / f"part-{i:05d}.npy"
 
 
 def geshkovski23_phase_curve(n: int, beta: ArrayLike, delta: ArrayLike) -> float:

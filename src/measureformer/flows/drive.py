@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -23,6 +24,7 @@ from measureformer.numerics.arrays import is_elsewhere, is_spread, on_device
 from measureformer.parallel.mesh import TOKENS, mesh_of, over, placed
 from measureformer.parallel.progress import bar
 from measureformer.storage.fingerprint import fingerprint
+from measureformer.storage.lock import only_writer
 
 CALL = 0.5
 """Seconds that one call of the compiled program should last: rarely enough to cost nothing, and then Ctrl-C works."""
@@ -52,7 +54,8 @@ def travel(
     walk = (EqualWalk if plan.most else AdaptiveWalk)(layers, start, plan, settings, mesh)
     walk = walk if settings.tol is None else Following(walk)
     folder = None if save is None else opened(save, layers, initial, plan, settings)
-    record = _driven(walk, folder, initial.n)
+    with nullcontext() if folder is None else only_writer(folder.path):
+        record = _driven(walk, folder, initial.n)
     moment, points = walk.valid(record.stand)
     points = points if mesh is not None else on_device(np.asarray(points)[: initial.n])
     refuse_failure(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -19,7 +20,7 @@ from measureformer.measures.atomic import concrete
 from measureformer.numerics import arrays
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
 from measureformer.numerics.types import ArrayLike, Key, PathLike
-from measureformer.storage.folder import Folder
+from measureformer.storage.folder import RunFolder
 from measureformer.training.loop import trained
 from measureformer.training.optimization import Optimization
 
@@ -98,8 +99,9 @@ def fit_flow(
     problem = _problem(contexts, points, targets)
     dtype, dim = problem.x.dtype, problem.x.shape[-1]
     start = arrays.cast(_training.resting(key, dim, arrays.positive_int(heads, "heads"), depth.pieces), dtype)
-    folder = None if save is None else _folder(save, problem, start, (optimization, depth))
-    run = trained(start, FlowLoss(problem, depth), optimization, arrays.prng_key(key), folder=folder)
+    about = _about(problem, start, (optimization, depth))
+    with RunFolder.of(save, about, [*problem, *start]) as folder:
+        run = trained(start, FlowLoss(problem, depth), optimization, arrays.prng_key(key), folder=folder)
     layers = _layers(run.good)
     if run.failed:
         shown = f"from {run.losses[0]:.3g} to {run.losses[-2]:.3g}" if len(run.losses) > 1 else "none"
@@ -113,13 +115,13 @@ def fit_flow(
     return FlowFit(layers, flow_map, run.losses, run.stopped)
 
 
-def _folder(path: PathLike, problem: Problem, start: Stack, how: tuple[Optimization, Depth]) -> Folder:
+def _about(problem: Problem, start: Stack, how: tuple[Optimization, Depth]) -> dict[str, Any]:
     optimization, depth = how
     settings = asdict(optimization)
     if optimization.final == 1 and not optimization.warmup:
         del settings["steps"]  # a constant rate continues with more steps
     about = {"contexts": problem.x.shape[0], "dim": problem.x.shape[2], "heads": start.Q.shape[1], **asdict(depth)}
-    return Folder.at(path, {**about, "training": settings}, [*problem, *start])
+    return {**about, "training": settings}
 
 
 def _layers(stack: Stack) -> tuple[Attention, ...]:

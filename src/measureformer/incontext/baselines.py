@@ -20,6 +20,8 @@ from measureformer.errors import OptionError, need
 from measureformer.incontext.tasks import Prompts
 from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.types import ArrayLike, Key
+from measureformer.training.loop import started, updated
+from measureformer.training.optimization import Optimization
 
 Baseline = Callable[[Prompts], np.ndarray]
 Step = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -213,23 +215,21 @@ def network(key: Key, *, width: int = 100, rate: float = 5e-3, steps: int = 100)
     >>> fit(mf.incontext.tasks.net(3, width=4).sample(jax.random.key(0), 2, 4)).shape
     (2, 4)
     """
-    key, width, steps = prng_key(key), positive_int(width, "width"), positive_int(steps, "steps")
+    key, width = prng_key(key), positive_int(width, "width")
+    settings = Optimization(steps=steps, rate=rate, clip=None, warmup=0.0, final=1.0)
 
     def predicted(prompts: Prompts) -> Float[np.ndarray, "b n"]:
         x, y, queries = (jnp.asarray(entry) for entry in (prompts.x, prompts.y, prompts.queries))
-        found = _trained_networks(key, x, y, queries, width, rate, steps)
+        found = _trained_networks(key, x, y, queries, width, settings)
         return np.asarray(found, float)
 
     return predicted
 
 
 @eqx.filter_jit
-def _trained_networks(key: Any, x: Array, y: Array, queries: Array, width: int, rate: float, steps: int) -> Array:
-    import optax
-
+def _trained_networks(key: Any, x: Array, y: Array, queries: Array, width: int, settings: Optimization) -> Array:
     inner, outer = jax.random.normal(key, (2, width, x.shape[2]), x.dtype)
     start = (inner * jnp.sqrt(2 / x.shape[2]).astype(x.dtype), outer[:, 0] / jnp.sqrt(width).astype(x.dtype))
-    optimizer = optax.adam(rate)
 
     def value(weights: Any, rows: Array) -> Array:
         return jax.nn.relu(rows @ weights[0].T) @ weights[1]
@@ -237,16 +237,12 @@ def _trained_networks(key: Any, x: Array, y: Array, queries: Array, width: int, 
     def after(x: Array, y: Array, query: Array, k: Array) -> Array:
         seen = jnp.arange(y.shape[0]) < k
 
-        def loss(weights: Any) -> Array:
+        def loss(weights: Any, key: Any, step: Any) -> Array:
             return jnp.sum(jnp.where(seen, (value(weights, x) - y) ** 2, 0)) / jnp.maximum(k, 1)
 
-        def step(carry: Any, _: None) -> tuple[Any, None]:
-            weights, memory = carry
-            changes, memory = optimizer.update(jax.grad(loss)(weights), memory)
-            return (optax.apply_updates(weights, changes), memory), None
-
-        (weights, _), _ = jax.lax.scan(step, (start, optimizer.init(start)), None, steps)
-        return value(weights, query[None])[0]
+        step = lambda _, state: updated(state, loss, settings, key)[0]  # noqa: E731
+        trained = jax.lax.fori_loop(0, settings.steps, step, started(start, settings))
+        return value(trained.weights, query[None])[0]
 
     counts = jnp.arange(y.shape[1])
     return jax.vmap(lambda x, y, q: jax.vmap(lambda q, k: after(x, y, q, k))(q, counts))(x, y, queries)

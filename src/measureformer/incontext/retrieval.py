@@ -16,7 +16,7 @@ from measureformer.incontext.train import not_finite
 from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.buckets import bucket
 from measureformer.numerics.types import Key, PathLike
-from measureformer.storage.folder import Folder
+from measureformer.storage.folder import RunFolder
 from measureformer.training.loop import trained
 from measureformer.training.optimization import Optimization
 
@@ -132,10 +132,9 @@ def train_reader(
             do="Make the model with vocabulary=world.symbols.",
         )
     about = {"model": {**asdict(model.architecture), "context": model.context}, "training": asdict(optimization)}
-    folder = None if save is None else Folder.at(save, about, [key, *jax.tree.leaves((world, model))])
-    run = trained(
-        model, DocumentLoss(world, optimization.batch), optimization, prng_key(key), folder=folder, last=False
-    )
+    objective = DocumentLoss(world, optimization.batch)
+    with RunFolder.of(save, about, [key, *jax.tree.leaves((world, model))]) as folder:
+        run = trained(model, objective, optimization, prng_key(key), folder=folder, last=False)
     if run.failed:
         raise not_finite(run, None)
     return run.weights

@@ -14,7 +14,7 @@ from measureformer.incontext.models import InContextModel
 from measureformer.numerics.arrays import on_device
 from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
-from measureformer.storage.folder import DO, damaged, read_json, read_tensors
+from measureformer.storage.folder import damaged, read_json, read_tensors
 from measureformer.storage.safetensors import to_safetensors
 from measureformer.training.architecture import Architecture
 
@@ -23,8 +23,8 @@ def write_model(folder: Path, model: InContextModel) -> None:
     """Write both files, each atomically."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(model)
     entries = {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
-    write_atomically(folder / "model.json", json.dumps(model.about(), indent=1).encode(), do=DO)
-    write_atomically(folder / "model.safetensors", to_safetensors(entries), do=DO)
+    write_atomically(folder / "model.json", json.dumps(model.about(), indent=1).encode())
+    write_atomically(folder / "model.safetensors", to_safetensors(entries))
 
 
 def load_learner(folder: PathLike) -> InContextModel:

@@ -19,7 +19,7 @@ from measureformer.incontext.saved import write_model
 from measureformer.incontext.tasks import AbstractTask, Curriculum, Task
 from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.types import Key, PathLike
-from measureformer.storage.folder import Folder
+from measureformer.storage.folder import RunFolder
 from measureformer.training.devices import part_of
 from measureformer.training.loop import Observer, Run, trained
 from measureformer.training.optimization import Optimization
@@ -129,10 +129,10 @@ def train_learner(
         prompts = task.sample(jax.random.fold_in(prng_key(key), 2**31 - 1), 64, points, dtype=model.read_in.dtype)
         observer = Observer(lambda weights: observables(weights, prompts, task), every)
     # create the folder last, so that a rejected call leaves nothing behind
-    folder = None if save is None else Folder.at(save, about, [key, *jax.tree.leaves((model, task)), *_seen(task)])
-    run = trained(model, objective, optimization, prng_key(key), folder=folder, observer=observer, last=False)
-    if folder is not None:
-        write_model(folder.path, run.good if run.failed else run.weights)
+    with RunFolder.of(save, about, [key, *jax.tree.leaves((model, task)), *_seen(task)]) as folder:
+        run = trained(model, objective, optimization, prng_key(key), folder=folder, observer=observer, last=False)
+        if folder is not None:
+            write_model(folder.path, run.good if run.failed else run.weights)
     if run.failed:
         raise not_finite(run, folder)
     return Trained(run.weights, run.losses, run.records)
@@ -147,7 +147,7 @@ def _seen(task: AbstractTask) -> list[np.ndarray]:
     return [np.round(np.asarray(leaf, float), 4) + 0.0 for leaf in (drawn.x, drawn.y)]
 
 
-def not_finite(run: Run, folder: Folder | None) -> TrainingError:
+def not_finite(run: Run, folder: RunFolder | None) -> TrainingError:
     where = "`error.last` holds the last model with a finite loss"
     kept = "" if folder is None else f"; {folder.path} keeps it too"
     return TrainingError(

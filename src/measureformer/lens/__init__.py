@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
-from measureformer.lens.architectures import Family as Family
-from measureformer.lens.architectures import Table as Table
-from measureformer.lens.architectures import register as register
 from measureformer.lens.diagnose import diagnose as diagnose
+from measureformer.lens.families import Family as Family
+from measureformer.lens.families import Table as Table
+from measureformer.lens.families import register as register
 from measureformer.lens.model import load as load
 from measureformer.lens.model import untrained as untrained
 

@@ -11,6 +11,7 @@ import json
 import mmap
 import zipfile
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -19,6 +20,7 @@ import numpy as np
 from measureformer.errors import CheckpointError
 from measureformer.lens.gguf import Packed, open_gguf
 from measureformer.numerics.types import ArrayLike, PathLike
+from measureformer.storage.fingerprint import fingerprint
 from measureformer.storage.safetensors import damaged, open_safetensors
 
 INDEX = "model.safetensors.index.json"
@@ -70,6 +72,15 @@ class Checkpoint:
         """Numbers in all tensors together."""
         return sum(int(np.prod(tensor.shape)) for tensor in self._tensors.values())
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of all names, shapes and bytes; reads the whole file, once."""
+        found: dict[str, str] = {}
+        for name in sorted(self._tensors):
+            found[name] = fingerprint(self._tensors[name])
+            _forget(self._tensors[name])
+        return fingerprint(found)
+
     def require(self, name: str, shape: tuple[int | None, ...]) -> None:
         """Refuse a tensor whose shape is not the one that the configuration implies."""
         found = self.shape(name)
@@ -108,12 +119,18 @@ class Checkpoint:
 
 def _taken(entry: np.ndarray, found: np.ndarray) -> np.ndarray:
     """Numbers of their own: the pages of a mapped file would stay in memory beside what is made of them."""
-    pages = getattr(entry, "_mmap", None)
-    if pages is None or not hasattr(mmap, "MADV_DONTNEED"):
+    if getattr(entry, "_mmap", None) is None:
         return found
     found = np.array(found)
-    pages.madvise(mmap.MADV_DONTNEED)
+    _forget(entry)
     return found
+
+
+def _forget(entry: Any) -> None:
+    """Let go of the pages of a mapped file, which are read again when they are used."""
+    pages = getattr(entry.data if isinstance(entry, Packed) else entry, "_mmap", None)
+    if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
+        pages.madvise(mmap.MADV_DONTNEED)
 
 
 def _floats(array: Any, name: str) -> np.ndarray:

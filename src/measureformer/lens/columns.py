@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from measureformer.attention import coverage
 from measureformer.attention.coverage import Coverage
 from measureformer.clustering import clusters
-from measureformer.lens.architectures.base import Heads
+from measureformer.lens.families.base import Heads
 from measureformer.lens.measure_laws import cosine
 from measureformer.lens.separation import separation
 from measureformer.lens.trace import Step

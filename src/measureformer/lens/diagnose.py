@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from measureformer import __version__
-from measureformer.errors import SavedRunError
-from measureformer.lens.architectures import Table
 from measureformer.lens.columns import COLUMNS, Look
+from measureformer.lens.families import Table
 from measureformer.lens.measure_laws import iterated, laws
 from measureformer.lens.model import Model
 from measureformer.lens.parity import deviation
 from measureformer.lens.sentences import sentences
 from measureformer.lens.sweep import Exponent, Sweep, sweep
+from measureformer.lens.text import tokenizer_file
 from measureformer.numerics.types import ArrayLike, PathLike
 from measureformer.parallel.progress import bar
-from measureformer.storage.files import write_atomically
+from measureformer.storage.fingerprint import fingerprint
+from measureformer.storage.folder import RunFolder
 
-SCHEMA = 2
+SCHEMA = 3
 REPLACED = 4
 """Tokens that are replaced, one at a time, to see how far the others move."""
 EIGENVALUES = 32
@@ -36,6 +36,8 @@ SHORTEST_SWEEP = 32
 """Tokens from which on there are enough lengths to fit an exponent."""
 
 Numbers = dict[str, float | None]
+Keeper = Callable[[str, Callable[[], Any]], Any]
+"""Gives the part of a name, measured if it is not on disk yet."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Diagnosis:
     """What `mf.lens.diagnose` measured of a model on a text: plain numbers, or None."""
 
     model: str
-    architecture: str
+    family: str
     depth: int
     dim: int
     head_count: int
@@ -148,26 +150,27 @@ def diagnose(
     started = time.perf_counter()
     given: Any = text if isinstance(text, Table) else model.tokens(text)
     depth, table = model.anatomy.depth, isinstance(given, Table)
-    kept = _Kept.at(save, model, given, lipschitz)
-    with bar("lens", 2 * depth + 4, shown=progress) as show:
+    about = {} if save is None else identity(model, given, lipschitz=lipschitz, sweeps=sweeps)
+    with RunFolder.of(save, about) as folder, bar("lens", 2 * depth + 4, shown=progress) as show:
+        kept = partial(_kept, folder)
         rows = _rows(model, given, kept, show, lipschitz=lipschitz)
         # weights of the control are read and forgotten: two models at once may be more than the memory holds
-        mixed = Model(model.shuffled().checkpoint, model.architecture, keep=False)
+        mixed = Model(model.shuffled().checkpoint, model.family, keep=False)
         control = _rows(mixed, given, kept, show, lipschitz=False, name="control")
         show(2 * depth, "one token replaced")
-        sensitivity = [] if table else kept.part("sensitivity", lambda: _sensitivity(model, given))
+        sensitivity = [] if table else kept("sensitivity", lambda: _sensitivity(model, given))
         show(2 * depth + 1, "context repeated")
-        changes = kept.part("laws", lambda: laws(model, given)) if table or len(given) > 1 else {}
+        changes = kept("laws", lambda: laws(model, given)) if table or len(given) > 1 else {}
         show(2 * depth + 2, "context of other lengths")
         long = not table and sweeps and len(given) >= SHORTEST_SWEEP
-        grown = kept.part("sweep", lambda: _plain(_grown(sweep(model, given)))) if long else None
+        grown = kept("sweep", lambda: _plain(_grown(sweep(model, given)))) if long else None
         show(2 * depth + 3, "reference")
         deep = iterated(model, given)
         seconds = time.perf_counter() - started
         apart = "" if isinstance(given, Table) else deviation(model, given)
     return Diagnosis(
         model=model.checkpoint.source,
-        architecture=model.architecture.name,
+        family=model.family.name,
         depth=depth,
         dim=model.anatomy.dim,
         head_count=model.anatomy.heads,
@@ -188,7 +191,7 @@ def diagnose(
 
 
 def _rows(
-    model: Model, given: Any, kept: _Kept, show: Callable[[int, str], None], *, lipschitz: bool, name: str = "layer"
+    model: Model, given: Any, kept: Keeper, show: Callable[[int, str], None], *, lipschitz: bool, name: str = "layer"
 ) -> list[dict[str, Any]]:
     """What is measured of each layer, from the folder where it is there."""
     rows: list[dict[str, Any]] = []
@@ -198,7 +201,7 @@ def _rows(
     for step in model.steps(given):
         show(done + step.index, f"layer {step.index + 1} of {depth}{what}")
         measure = lambda step=step: _measured(Look(step), lipschitz)  # noqa: E731
-        rows.append(kept.part(f"{name}-{step.index:03}", measure))
+        rows.append(kept(f"{name}-{step.index:03}", measure))
     return rows
 
 
@@ -245,59 +248,26 @@ def _grown(found: Sweep) -> dict[str, Any]:
     return {**asdict(found), **{k: {i: asdict(fit(i)) for i in found.layers} for k, fit in fits.items()}}
 
 
-class _Kept:
-    """Finished parts in a folder, one file each, so that an interrupted run goes on."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
-
-    @staticmethod
-    def at(save: PathLike | None, model: Model, given: Any, lipschitz: bool) -> _Kept:
-        if save is None:
-            return _Kept(None)
-        folder = Path(save)
-        mark = _fingerprint(model, given, lipschitz)
-        note = folder / "run.json"
-        if note.is_file():
-            try:
-                stored = json.loads(note.read_text(encoding="utf-8"))["fingerprint"]
-            except (ValueError, KeyError, TypeError, OSError):
-                stored = None
-            if stored != mark:
-                raise SavedRunError(
-                    got=f"the folder {folder.name}, which holds the run of another model, text or version",
-                    need="an empty folder, or one of the same run",
-                    do="Name another folder, or delete this one.",
-                )
-        else:
-            write_atomically(note, json.dumps({"fingerprint": mark}).encode(), do="Name another folder in save.")
-        return _Kept(folder)
-
-    def part(self, name: str, measure: Callable[[], Any]) -> Any:
-        """What is in the file of that name; measured and written, if it is not there or cut off."""
-        if self.folder is None:
-            return measure()
-        path = self.folder / f"{name}.json"
-        if path.is_file():
-            try:
-                return json.loads(path.read_text(encoding="utf-8"))
-            except (ValueError, OSError):
-                pass
-        found = measure()
-        write_atomically(path, json.dumps(found).encode(), do="Name another folder in save.")
-        return found
+def _kept(folder: RunFolder | None, name: str, measure: Callable[[], Any]) -> Any:
+    """A part of the run, from its folder where it is there."""
+    return measure() if folder is None else folder.part(name, measure)
 
 
-def _fingerprint(model: Model, given: Any, lipschitz: bool) -> str:
-    """What decides the numbers: version, configuration, names and shapes of the weights, a few of them, the text."""
-    settings = sorted(model.config.items(), key=str)
-    digest = hashlib.sha256(f"{__version__} {sorted(COLUMNS)} {lipschitz} {settings}".encode())
-    for name in sorted(model.checkpoint.names):
-        shape = model.checkpoint.shape(name)
-        digest.update(f"{name} {shape}".encode())
-        if len(shape) == 1:
-            digest.update(np.ascontiguousarray(model.checkpoint.tensor(name)).tobytes())
-    parts = [given.X, given.y, given.queries, given.weights] if isinstance(given, Table) else [given]
-    for part in parts:
-        digest.update(np.ascontiguousarray(part).tobytes())
-    return digest.hexdigest()
+def identity(model: Model, given: np.ndarray | Table, **options: bool) -> dict[str, Any]:
+    """What decides the numbers of a diagnosis, large things by their fingerprints.
+
+    Arguments:
+        model: the model; all bytes of its weights count.
+        given: token numbers, or a table.
+        options: those of `diagnose`.
+    """
+    return {
+        "version": __version__,
+        "columns": fingerprint(sorted(COLUMNS)),
+        "family": model.family.name,
+        "config": fingerprint(str(sorted(model.config.items(), key=str))),
+        "weights": model.checkpoint.fingerprint,
+        "tokenizer": fingerprint(tokenizer_file(model.checkpoint)),
+        "text": fingerprint(given),
+        **options,
+    }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from measureformer.lens.architectures import Table
+from measureformer.lens.families import Table
 
 if TYPE_CHECKING:
     from measureformer.lens.model import Model

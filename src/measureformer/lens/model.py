@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeVar, overload
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import ArchitectureError, OptionError, TextError
-from measureformer.lens.architectures import Anatomy, Block, Family, Table, family_of, gpt2
+from measureformer.errors import FamilyError, OptionError, TextError
 from measureformer.lens.checkpoint import Checkpoint, Source, open_checkpoint
+from measureformer.lens.families import Anatomy, Block, Family, Table, family_of, gpt2
 from measureformer.lens.text import find_tokenizer, token_numbers
 from measureformer.lens.trace import Step, Trace
 from measureformer.maps import AbstractInContextMap
@@ -39,7 +39,7 @@ def load(path: Source | None = None, *, config: Mapping[str, object] | None = No
         keep: False forgets each layer after use, for models larger than the memory.
 
     >>> import jax, measureformer as mf
-    >>> weights, config = mf.lens.architectures.gpt2.random_weights(jax.random.key(0), dim=4, depth=1, heads=2)
+    >>> weights, config = mf.lens.families.gpt2.random_weights(jax.random.key(0), dim=4, depth=1, heads=2)
     >>> model = mf.lens.load(weights, config=config)
     >>> print(model.layers[0])
     Causal(Residual(MLP ⋄ LayerNorm) ⋄ Residual(AffineAttention[2 heads] ⋄ LayerNorm))
@@ -48,8 +48,7 @@ def load(path: Source | None = None, *, config: Mapping[str, object] | None = No
     """
     path = BOX if path is None else path
     checkpoint = open_checkpoint(path, config)
-    architecture = family_of(checkpoint)
-    return Model(checkpoint, architecture, keep=keep)
+    return Model(checkpoint, family_of(checkpoint), keep=keep)
 
 
 def untrained(key: Key, *, dim: int, depth: int, heads: int, vocabulary: int = 64) -> Model:
@@ -75,14 +74,14 @@ class Model:
 
     Arguments:
         checkpoint: its weights and configuration.
-        architecture: the family that reads them.
+        family: the one that reads them.
         keep: whether layers stay in memory after use.
     """
 
-    def __init__(self, checkpoint: Checkpoint, architecture: Family, *, keep: bool = True) -> None:
+    def __init__(self, checkpoint: Checkpoint, family: Family, *, keep: bool = True) -> None:
         self.checkpoint = checkpoint
-        self.architecture = architecture
-        self.anatomy: Anatomy = architecture.read(checkpoint)
+        self.family = family
+        self.anatomy: Anatomy = family.read(checkpoint)
         self.layers = Layers(self.anatomy, keep=keep)
         self._keep = keep
         self._tokenizer: Tokenizer | None = None
@@ -103,9 +102,7 @@ class Model:
 
     def __repr__(self) -> str:
         a = self.anatomy
-        return (
-            f"<{self.architecture.name} from {self.checkpoint.source}: {a.depth} layers, dim {a.dim}, {a.heads} heads>"
-        )
+        return f"<{self.family.name} from {self.checkpoint.source}: {a.depth} layers, dim {a.dim}, {a.heads} heads>"
 
     def tokens(self, text: str | ArrayLike) -> np.ndarray:
         """The token numbers (n,) of a text that fits into the context.
@@ -174,8 +171,8 @@ class Model:
             last: only the row of the last token.
         """
         if self.anatomy.head is None:
-            raise ArchitectureError(
-                got=f"a {self.architecture.name} checkpoint without a head",
+            raise FamilyError(
+                got=f"a {self.family.name} checkpoint without a head",
                 need="the weights of what predicts tokens",
                 do="Use model.trace(text); its last measure is what a head would read.",
             )
@@ -196,7 +193,7 @@ class Model:
         Arguments:
             seed: seed of the orders.
         """
-        return Model(_Shuffled(self.checkpoint, seed), self.architecture, keep=self._keep)
+        return Model(_Shuffled(self.checkpoint, seed), self.family, keep=self._keep)
 
 
 class Layers(Sequence[AbstractInContextMap]):

@@ -18,17 +18,23 @@ def find_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
     """The tokenizer of a checkpoint; None if it has none, and then texts are given as token numbers."""
     if "tokenizer.ggml.tokens" in checkpoint.config:
         return _from_gguf(checkpoint.config)
-    path = None if checkpoint.folder is None else checkpoint.folder / "tokenizer.json"
-    if path is None or not path.is_file():
+    raw = tokenizer_file(checkpoint)
+    if raw is None:
         return None
     try:
-        return Tokenizer.from_json(path.read_text(encoding="utf-8"))
+        return Tokenizer.from_json(raw.decode("utf-8"))
     except ValueError as error:
         raise CheckpointError(
             got=f"a tokenizer.json that cannot be read ({error})",
             need="one that the package tokenizers wrote",
             do="Copy it again from the model's source, or pass token numbers instead of text.",
         ) from None
+
+
+def tokenizer_file(checkpoint: Checkpoint) -> bytes | None:
+    """The contents of the tokenizer.json beside the weights, if there is one."""
+    path = None if checkpoint.folder is None else checkpoint.folder / "tokenizer.json"
+    return path.read_bytes() if path is not None and path.is_file() else None
 
 
 def _from_gguf(config: dict[str, Any]) -> Tokenizer:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.attention import attend
-from measureformer.lens.architectures import Block, Table
+from measureformer.lens.families import Block, Table
 from measureformer.maps.affine import RotaryAttention
 from measureformer.maps.heads import mask_times
 from measureformer.measures.atomic import AbstractAtomic

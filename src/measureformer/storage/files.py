@@ -1,23 +1,40 @@
-"""Files: names that are safe on every file system, and writes that are whole or not there."""
+"""Files: writes that are whole or not there, and refusals that say which file could not be written."""
 
 from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from measureformer.errors import OutputError
 
+DO = "Choose another folder, or make room."
 
-def write_atomically(path: Path, data: bytes, *, do: str = "Choose another folder with --out, or make room.") -> None:
+
+@contextmanager
+def refusing_output(path: Path, do: str = DO) -> Iterator[None]:
+    """Turn errors of the system into a refusal that names the file; `do` is the advice."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, OutputError):
+            raise
+        raise OutputError(
+            got=f"'{error.strerror or error}' for {path}", need="a folder that can be written to", do=do
+        ) from error
+
+
+def write_atomically(path: Path, data: bytes, *, do: str = DO) -> None:
     """Write `data` to `path` so that a reader, or a crash, sees the old file or the new one and nothing between.
 
     The bytes go to a temporary file in the same folder, are flushed to the disk, and then take the name. `do` is the
     advice where that fails.
     """
-    # not tempfile: its files are readable by their owner only, and an atlas is made to be shared
+    # not tempfile: its files are readable by their owner only, and results are made to be shared
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
+    with refusing_output(path, do):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("xb") as stream:
@@ -27,9 +44,3 @@ def write_atomically(path: Path, data: bytes, *, do: str = "Choose another folde
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(
-            got=f"'{error.strerror or error}' for {path}",
-            need="a folder that can be written to",
-            do=do,
-        ) from error

@@ -1,4 +1,4 @@
-"""Fingerprints of velocities and measures, which two processes can compare by their content.
+"""Fingerprints of what is computed, which two processes can compare by their content.
 
 Arrays count with all their bytes, maps with the names of their classes and their fields. A Python function counts with
 its code, its defaults, what it closes over, and the functions and numbers of its own package that it names; what it
@@ -15,10 +15,12 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from measureformer.errors import OptionError
 
+Piece = str | bytes | memoryview
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis))
 
 
@@ -26,17 +28,19 @@ def fingerprint(value: Any) -> str:
     """SHA-256 of the content; refused for objects whose content cannot be told from their address."""
     digest = hashlib.sha256()
     for piece in _pieces(value, "", set()):
-        digest.update(piece if isinstance(piece, bytes) else piece.encode())
+        digest.update(piece.encode() if isinstance(piece, str) else piece)
         digest.update(b"\0")
     return digest.hexdigest()
 
 
-def _pieces(value: Any, package: str, seen: set[int]) -> Iterator[str | bytes]:
+def _pieces(value: Any, package: str, seen: set[int]) -> Iterator[Piece]:
     """A description in pieces. `package` is that of the function whose code is being read."""
     if isinstance(value, (np.ndarray, np.generic, jax.Array)):
-        array = np.asarray(value)
+        random = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+        array = np.asarray(jax.random.key_data(value) if random else value)
         yield f"array {array.dtype} {array.shape}"
-        yield np.ascontiguousarray(array).tobytes()
+        # not a copy: weights in a mapped file may be larger than the memory
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     elif isinstance(value, _PLAIN):
         yield f"{type(value).__name__} {value!r}"
     elif isinstance(value, (list, tuple, set, frozenset)):
@@ -73,7 +77,7 @@ def _pieces(value: Any, package: str, seen: set[int]) -> Iterator[str | bytes]:
         )
 
 
-def _of_function(function: FunctionType, package: str, seen: set[int]) -> Iterator[str | bytes]:
+def _of_function(function: FunctionType, package: str, seen: set[int]) -> Iterator[Piece]:
     yield _named(function)
     own = function.__module__.partition(".")[0]
     if id(function) in seen or (package and own != package):
@@ -88,7 +92,7 @@ def _of_function(function: FunctionType, package: str, seen: set[int]) -> Iterat
             yield from _pieces((name, used), own, seen)
 
 
-def _of_code(code: CodeType, package: str, seen: set[int]) -> Iterator[str | bytes]:
+def _of_code(code: CodeType, package: str, seen: set[int]) -> Iterator[Piece]:
     yield code.co_code
     yield from _pieces((code.co_names, code.co_varnames, code.co_consts), package, seen)
 

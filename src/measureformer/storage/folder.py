@@ -1,34 +1,34 @@
-"""`Folder`: where a training is saved, so that an interrupted one ends with the same bits as one that was not."""
+"""`RunFolder`: where a computation is saved, so that an interrupted one ends with the same bits as one that was not."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from measureformer.errors import CheckpointError, SavedRunError
 from measureformer.numerics.arrays import on_device
 from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
+from measureformer.storage.fingerprint import fingerprint
+from measureformer.storage.lock import only_writer
 from measureformer.storage.safetensors import read_safetensors, to_safetensors
 
-FORMAT = 2
+FORMAT = 3
 """Version of the files in a folder."""
 
-DO = "Choose another folder, or make room."
 RECORD = "record "
 
 
-class Folder(NamedTuple):
-    """What is trained in `problem.json`, the last state in `state.safetensors`.
+class RunFolder(NamedTuple):
+    """What is computed is described in `problem.json`; results lie beside it, each written at once.
 
-    The state is one file, and names the problem again: it is whole, or the one before it is still there.
+    The state of a training is one file, and names the problem again: it is whole, or the one before it is still there.
     """
 
     path: Path
@@ -36,34 +36,57 @@ class Folder(NamedTuple):
     """Fingerprint of the problem."""
 
     @staticmethod
-    def at(path: PathLike, about: dict[str, Any], arrays: Iterable[Any] = ()) -> Folder:
-        """The folder, new or of the same problem; refused, with the difference, if it holds another one.
+    @contextmanager
+    def of(path: PathLike | None, about: Mapping[str, Any], data: Iterable[Any] = ()) -> Iterator[RunFolder | None]:
+        """The folder, new or of the same problem, held against other writers; None without a path.
 
-        `about` is what is trained, as JSON; `arrays` are the data and first weights, of which a fingerprint is kept.
+        Refused, with the difference, if it holds another problem. `about` is what is computed, as JSON; of the arrays
+        among `data` a fingerprint is kept.
         """
+        if path is None:
+            yield None
+            return
         folder = Path(path)
-        digest = hashlib.sha256()
-        # functions are no arrays, and their addresses differ from process to process: `about` has their names
-        for leaf in (_plain(leaf) for leaf in arrays if hasattr(leaf, "dtype")):
-            digest.update(f"{leaf.dtype}{leaf.shape}".encode() + np.ascontiguousarray(leaf).tobytes())
-        about = {"format": FORMAT, **about, "data": digest.hexdigest()}
-        text = json.dumps(about, indent=1)
-        file = folder / "problem.json"
-        if not file.exists():
-            write_atomically(file, text.encode(), do=DO)
-        elif (found := read_json(file)) != json.loads(text):
-            raise SavedRunError(
-                got=f"{folder}, which holds another training ({_differences(found, json.loads(text))})",
-                need="a new folder, or one of the same data, key and settings",
-                do="Choose another folder, or delete this one.",
-            )
-        return Folder(folder, hashlib.sha256(text.encode()).hexdigest())
+        # functions are no arrays, and what they close over may have no content: `about` has their names
+        mark = fingerprint([leaf for leaf in data if hasattr(leaf, "dtype")])
+        text = json.dumps({"format": FORMAT, **about, "data": mark}, indent=1)
+        with only_writer(folder):
+            file = folder / "problem.json"
+            if not file.exists():
+                write_atomically(file, text.encode())
+            elif (found := read_json(file)) != json.loads(text):
+                raise SavedRunError(
+                    got=f"{folder}, which holds another run ({_differences(found, json.loads(text))})",
+                    need="a new folder, or one of the same data, key and settings",
+                    do="Choose another folder, or delete this one.",
+                )
+            yield RunFolder(folder, fingerprint(text))
+
+    def part(self, name: str, make: Callable[[], Any]) -> Any:
+        """The JSON value in `name.json`; made, and written, if it is not there or cut off."""
+        file = self.path / f"{name}.json"
+        with suppress(OSError, ValueError):
+            return json.loads(file.read_text(encoding="utf-8"))
+        found = make()
+        write_atomically(file, json.dumps(found).encode())
+        return found
+
+    def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
+        """The array in `name.safetensors`; None if it is not there, damaged, or of another shape."""
+        with suppress(OSError, CheckpointError):
+            found = read_safetensors(self.path / f"{name}.safetensors")[0].get("array")
+            if found is not None and found.shape == shape:
+                return found
+        return None
+
+    def write_array(self, name: str, array: np.ndarray) -> None:
+        write_atomically(self.path / f"{name}.safetensors", to_safetensors({"array": array}))
 
     def write(self, state: Any, losses: np.ndarray, records: dict[str, np.ndarray]) -> None:
+        """Save the state of a training."""
         entries = {**_named(state), "losses": losses}
         entries |= {RECORD + name: np.ascontiguousarray(values) for name, values in records.items()}
-        data = to_safetensors(entries, {"problem": self.name})
-        write_atomically(self.path / "state.safetensors", data, do=DO)
+        write_atomically(self.path / "state.safetensors", to_safetensors(entries, {"problem": self.name}))
 
     def read(self, state: Any, losses: np.ndarray) -> tuple[Any, np.ndarray, dict[str, np.ndarray]]:
         """The saved state, losses and records; those that are given if nothing is saved yet."""
@@ -130,13 +153,6 @@ def _named(state: Any) -> dict[str, np.ndarray]:
     return {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
 
 
-def _plain(leaf: Any) -> np.ndarray:
-    """An array, or a random key as its numbers."""
-    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    return np.asarray(leaf)
-
-
 def _differences(there: dict[str, Any], here: dict[str, Any], prefix: str = "") -> str:
     """What differs between two descriptions, by name and with both values; fingerprints by name alone."""
     said: list[str] = []
@@ -146,5 +162,6 @@ def _differences(there: dict[str, Any], here: dict[str, Any], prefix: str = "") 
             inner = _differences(cast(dict[str, Any], old), cast(dict[str, Any], new), f"{prefix}{name}.")
             said += [inner] if inner else []
         elif old != new:
-            said.append("other data" if name == "data" else f"{prefix}{name} {old!r} there, {new!r} here")
+            digests = isinstance(old, str) and isinstance(new, str) and len(old) == len(new) == 64
+            said.append(f"other {prefix}{name}" if digests else f"{prefix}{name} {old!r} there, {new!r} here")
     return ", ".join(said)

@@ -1,25 +1,22 @@
-"""Safetensors files, read and written with NumPy alone.
+"""Safetensors files as NumPy arrays. The package `safetensors` checks a file; its tensors are then views of it.
 
-The file is eight bytes with the length of a JSON header, the header, and the tensors one after the other. Files are
-memory-mapped: only the header is read until a tensor is used. A header may come from anywhere, so everything it says is
-checked against the file before a view of it is made.
+A header may come from anywhere. That the package accepts it means that tensors lie one after the other, without gaps,
+up to the end of the file, and are as large as their shapes say.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from measureformer.errors import CheckpointError, DtypeError
-
-LONGEST_HEADER = 100_000_000
-"""Bytes, as in the reference implementation."""
 
 DTYPES: dict[str, Any] = {
     "F64": np.float64,
@@ -36,26 +33,17 @@ DTYPES: dict[str, Any] = {
     "U8": np.uint8,
     "BOOL": np.bool_,
 }
-_NAMES = {np.dtype(kind): name for name, kind in DTYPES.items()}
-_ALIGNMENT = 8
 
 
 def to_safetensors(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a file with these arrays and metadata; wide types come first, so that all are aligned."""
+    """The bytes of a file with these arrays and metadata."""
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
-    names, end = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name)), 0
-    for name in names:
-        array, start = arrays[name], end
-        if array.dtype not in _NAMES:
+    for name, array in arrays.items():
+        if array.dtype not in map(np.dtype, DTYPES.values()):
             raise DtypeError(
                 got=f"{name} of dtype {array.dtype}", need=f"one of {', '.join(DTYPES)}", do="Convert it before saving."
             )
-        end += array.nbytes
-        header[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [start, end]}
-    raw = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    raw += b" " * (-len(raw) % _ALIGNMENT)
-    return b"".join([len(raw).to_bytes(8, "little"), raw, *(arrays[name].tobytes() for name in names)])
+    return save(arrays, None if metadata is None else dict(metadata))
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -70,82 +58,37 @@ def open_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _open(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    size = path.stat().st_size
-    if size < 8:
-        raise damaged(path, f"{size} bytes", "at least the 8 bytes that hold the length of the header")
-    with path.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        if length > min(size - 8, LONGEST_HEADER):
-            raise damaged(path, f"a header of {length} bytes in a file of {size}", "a header that fits into the file")
-        header = _header(path, stream.read(length))
-    start = 8 + length
-    metadata = header.pop("__metadata__", None)
-    spans = {name: _span(path, name, entry) for name, entry in header.items()}
-    _require_tiling(path, spans, size - start)
-    data = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
-    tensors = {
-        name: data[start + low : start + high].view(dtype).reshape(shape)
-        for name, (dtype, shape, low, high) in spans.items()
-    }
-    return tensors, metadata if isinstance(metadata, dict) else {}
-
-
-Span = tuple[np.dtype[Any], tuple[int, ...], int, int]
-
-
-def _header(path: Path, raw: bytes) -> dict[str, Any]:
     try:
-        if not raw.startswith(b"{"):
-            raise ValueError("no { at the beginning")
-        header = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise damaged(path, f"a header that is not JSON ({error})", "a JSON object") from None
-    if not isinstance(header, dict):
-        raise damaged(path, f"a header that is a JSON {type(header).__name__}", "a JSON object")
-    return cast(dict[str, Any], header)
+        with safe_open(path, framework="np") as checked:
+            metadata: dict[str, str] = checked.metadata() or {}
+        data = np.memmap(path, np.uint8, "r")
+        start = 8 + int.from_bytes(data[:8].tobytes(), "little")
+        header: dict[str, Any] = json.loads(data[8:start].tobytes(), object_pairs_hook=_unique)
+        header.pop("__metadata__", None)
+        return {name: _view(path, name, data[start:], entry) for name, entry in header.items()}, metadata
+    # ValueError: sizes that NumPy does not have
+    except (SafetensorError, ValueError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise damaged(path, f"data that are not safetensors ({str(error)[:120]})", "a whole file") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    # the package reads the last of two entries of one name
+    if len(found := dict(pairs)) < len(pairs):
         raise ValueError("a name that occurs twice")
     return found
 
 
-def _span(path: Path, name: str, entry: Any) -> Span:
-    """dtype, shape, first and last byte of a tensor, as its entry says."""
-    wrong = damaged(path, f"the entry {str(entry)[:80]} of tensor {name[:60]!r}", "dtype, shape and two data_offsets")
-    if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
-        raise wrong
-    shape, offsets = entry["shape"], entry["data_offsets"]
-    for numbers in (shape, offsets):
-        if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
-            raise wrong
-    if len(offsets) != 2 or len(shape) > 32:
-        raise wrong
+def _view(path: Path, name: str, data: np.ndarray, entry: dict[str, Any]) -> np.ndarray:
     if entry["dtype"] not in DTYPES:
         raise CheckpointError(
-            got=f"tensor {name[:60]!r} of type {str(entry['dtype'])[:20]!r} in {path.name}",
+            got=f"tensor {name[:60]!r} of type {entry['dtype']!r} in {path.name}",
             need=f"one of {', '.join(DTYPES)}",
             do="Store the tensor as F32, F16 or BF16.",
         )
-    dtype = np.dtype(DTYPES[entry["dtype"]])
-    low, high = offsets
-    if high - low != math.prod(shape) * dtype.itemsize:
-        raise damaged(path, f"{high - low} bytes for tensor {name[:60]!r} of shape {shape}", "as many as the shape has")
-    return dtype, tuple(shape), low, high
-
-
-def _require_tiling(path: Path, spans: dict[str, Span], size: int) -> None:
-    """Tensors follow one another without gaps and overlaps, up to the end of the file."""
-    end = 0
-    for name, (_, _, low, high) in sorted(spans.items(), key=lambda item: item[1][2:]):
-        if low != end:
-            fault = "overlaps the one before" if low < end else "leaves a gap"
-            raise damaged(path, f"tensor {name[:60]!r}, which {fault}", "tensors one after the other")
-        end = high
-    if end != size:
-        raise damaged(path, f"{size} bytes of data for tensors of {end}", "a file that ends with its last tensor")
+    low, high = entry["data_offsets"]
+    return data[low:high].view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
 
 
 def damaged(path: Path, got: str, need: str) -> CheckpointError:

@@ -15,7 +15,7 @@ from measureformer.incontext.language import LanguageModel
 from measureformer.numerics.arrays import on_device
 from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
-from measureformer.storage.folder import DO, damaged, read_json, read_tensors
+from measureformer.storage.folder import damaged, read_json, read_tensors
 from measureformer.storage.safetensors import to_safetensors
 from measureformer.text.tokens import Tokenizer
 from measureformer.training.architecture import Architecture
@@ -71,9 +71,9 @@ def save_text(text_model: TextModel, folder: PathLike) -> None:
     check_architecture(model.architecture)
     tensors = {name: np.asarray(value, order="C") for name, value in _tensors(model).items()}
     # some readers require this entry before they read the tensors
-    write_atomically(folder / "model.safetensors", to_safetensors(tensors, {"format": "pt"}), do=DO)
-    write_atomically(folder / "tokenizer.json", text_model.tokenizer.description.encode(), do=DO)
-    write_atomically(folder / "config.json", json.dumps(_config(model), indent=1).encode(), do=DO)
+    write_atomically(folder / "model.safetensors", to_safetensors(tensors, {"format": "pt"}))
+    write_atomically(folder / "tokenizer.json", text_model.tokenizer.description.encode())
+    write_atomically(folder / "config.json", json.dumps(_config(model), indent=1).encode())
 
 
 def check_architecture(architecture: Architecture) -> None:

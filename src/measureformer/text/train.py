@@ -16,7 +16,7 @@ from measureformer.incontext.train import not_finite
 from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.random import two_keys
 from measureformer.numerics.types import ArrayLike, Key, PathLike
-from measureformer.storage.folder import Folder
+from measureformer.storage.folder import RunFolder
 from measureformer.text import saved
 from measureformer.text.corpus import split
 from measureformer.text.ngram import ngram
@@ -98,12 +98,12 @@ def train_text(
         look = lambda weights: {"perplexity": perplexity(weights, unseen)}  # noqa: E731
         observer = Observer(look, positive_int(watch, "watch"))
     # create the folder last, so that a rejected call leaves nothing behind
-    folder = None if save is None else Folder.at(save, about, [key, seen, *jax.tree.leaves(start)])
     objective = CorpusLoss(jnp.asarray(seen), optimization.batch)
-    run = trained(start, objective, optimization, of_data, folder=folder, observer=observer, last=False)
-    found = saved.TextModel(run.good if run.failed else run.weights, tools)
-    if folder is not None:
-        saved.save_text(found, folder.path)
+    with RunFolder.of(save, about, [key, seen, *jax.tree.leaves(start)]) as folder:
+        run = trained(start, objective, optimization, of_data, folder=folder, observer=observer, last=False)
+        found = saved.TextModel(run.good if run.failed else run.weights, tools)
+        if folder is not None:
+            saved.save_text(found, folder.path)
     if run.failed:
         raise not_finite(run, folder)
     trigram = ngram(seen, tools.size).perplexity(unseen)

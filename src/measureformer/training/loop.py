@@ -25,7 +25,7 @@ from jaxtyping import Array
 
 from measureformer.numerics.arrays import common_dtype
 from measureformer.parallel.progress import bar
-from measureformer.storage.folder import Folder
+from measureformer.storage.folder import RunFolder
 from measureformer.training.devices import PARTS, everywhere, here, shared_over
 
 RUNNING, LOSS_REACHED, GRADIENT_VANISHED, NOT_FINITE = range(4)
@@ -172,7 +172,7 @@ def trained(
     settings: Settings,
     key: Any,
     *,
-    folder: Folder | None = None,
+    folder: RunFolder | None = None,
     observer: Observer | None = None,
     last: bool = True,
 ) -> Run:
@@ -241,7 +241,7 @@ def _observe(run: Run, observer: Observer | None, done: int) -> None:
 class _Saver:
     """Saves at most so often that it takes a small share of the time."""
 
-    def __init__(self, folder: Folder | None) -> None:
+    def __init__(self, folder: RunFolder | None) -> None:
         self.folder, self.next = folder, 0.0
 
     def write(self, run: Run, *, now: bool = False) -> None:

@@ -19,7 +19,7 @@ from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import prng_key
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import Key, PathLike
-from measureformer.storage.folder import Folder
+from measureformer.storage.folder import RunFolder
 from measureformer.training.architecture import Architecture
 from measureformer.training.loop import trained
 from measureformer.training.optimization import Optimization
@@ -115,8 +115,8 @@ def train_functional(
         "architecture": asdict(architecture),
         "training": asdict(optimization),
     }
-    folder = None if save is None else Folder.at(save, about, [*problem, *jax.tree.leaves(start)])
-    run = trained(start, SquaredError(problem), optimization, prng_key(key), folder=folder)
+    with RunFolder.of(save, about, [*problem, *jax.tree.leaves(start)]) as folder:
+        run = trained(start, SquaredError(problem), optimization, prng_key(key), folder=folder)
     weights = _unscaled(run.good, middle, spread)
     net = as_transformer(weights, jax.nn.gelu, (architecture.units,) * architecture.layers)
     if run.failed:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.lens.architectures.base import (
+from measureformer.lens.checkpoint import Checkpoint
+from measureformer.lens.families.base import (
     Anatomy,
     Block,
     Family,
@@ -18,7 +19,6 @@ from measureformer.lens.architectures.base import (
     rows_per_head,
     text_measure,
 )
-from measureformer.lens.checkpoint import Checkpoint
 from measureformer.maps import MLP, AffineAttention, LayerNorm, Linear, Positional, PositionTable
 from measureformer.numerics.arrays import on_device
 from measureformer.numerics.random import normal

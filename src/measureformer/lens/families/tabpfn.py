@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from measureformer.errors import TextError
-from measureformer.lens.architectures.base import (
+from measureformer.lens.checkpoint import Checkpoint
+from measureformer.lens.families.base import (
     ACTIVATIONS,
     Anatomy,
     Block,
@@ -23,7 +24,6 @@ from measureformer.lens.architectures.base import (
     register,
     rows_per_head,
 )
-from measureformer.lens.checkpoint import Checkpoint
 from measureformer.maps import MLP, AffineAttention, LayerNorm
 from measureformer.measures import Discrete
 from measureformer.numerics.types import ArrayLike

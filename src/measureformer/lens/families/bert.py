@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.lens.architectures.base import (
+from measureformer.lens.checkpoint import Checkpoint
+from measureformer.lens.families.base import (
     Anatomy,
     Block,
     Family,
@@ -20,7 +21,6 @@ from measureformer.lens.architectures.base import (
     rows_per_head,
     text_measure,
 )
-from measureformer.lens.checkpoint import Checkpoint
 from measureformer.maps import MLP, AbstractInContextMap, AffineAttention, LayerNorm, Linear, Positional, PositionTable
 
 
@@ -114,6 +114,12 @@ class Reader:
         )
 
 
+def _times(ids: np.ndarray, pad: int) -> np.ndarray:
+    """0, 1, 2, … for all tokens but padding, which is not counted and gets a time of its own, −1."""
+    counted = ids != pad
+    return np.where(counted, np.cumsum(counted) - 1, -1)
+
+
 def read(checkpoint: Checkpoint) -> Anatomy:
     family = checkpoint.config["model_type"]
     settings = Settings(checkpoint.config, family)
@@ -129,7 +135,8 @@ def read(checkpoint: Checkpoint) -> Anatomy:
     reader = Reader(checkpoint, settings, ("bert.", "roberta.", "distilbert.", ""), "embeddings.word_embeddings.weight")
     root = reader.root
     # RoBERTa counts positions from the number of its padding token on
-    offset = settings.count("pad_token_id", default=1) + 1 if names is ROBERTA else 0
+    pad = settings.index("pad_token_id", default=1) if names is ROBERTA else -1
+    offset = pad + 1
 
     def entry() -> AbstractInContextMap:
         table = checkpoint.tensor(f"{root}embeddings.position_embeddings.weight", (positions, dim))
@@ -149,7 +156,7 @@ def read(checkpoint: Checkpoint) -> Anatomy:
         depth=settings.count("num_hidden_layers", "n_layers"),
         heads=heads,
         block=block,
-        tokens=text_measure(lambda ids: checkpoint.rows(words, ids)),
+        tokens=text_measure(lambda ids: checkpoint.rows(words, ids), lambda ids: _times(ids, pad)),
         entry=entry,
         head=(lambda: reader.predictions(names, activation, words)) if predicts else None,
         vocabulary=vocabulary,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.errors import ArchitectureError
+from measureformer.errors import FamilyError
 from measureformer.lens.checkpoint import Checkpoint
 
 LAYER = {
@@ -60,7 +60,7 @@ def renamed(checkpoint: Checkpoint) -> Checkpoint:
         config["vocab_size"] = checkpoint.shape("token_embd.weight")[0]
     depth, heads = config.get("num_hidden_layers"), config.get("num_attention_heads")
     if type(depth) is not int or type(heads) is not int or not (0 < depth < 10_000 and heads > 0):
-        raise ArchitectureError(
+        raise FamilyError(
             got=f"{depth} layers with {heads} heads in the metadata of {checkpoint.source}",
             need="their numbers",
             do="Convert the model again with a current converter.",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from measureformer.lens.architectures.base import Anatomy, Block, Family, Settings, register, text_measure
-from measureformer.lens.architectures.bert import Names, Reader
 from measureformer.lens.checkpoint import Checkpoint
+from measureformer.lens.families.base import Anatomy, Block, Family, Settings, register, text_measure
+from measureformer.lens.families.bert import Names, Reader
 from measureformer.maps import AbstractInContextMap, Linear, Positional, PositionTable
 
 NAMES = Names(

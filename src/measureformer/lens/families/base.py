@@ -1,4 +1,4 @@
-"""`Anatomy`: a model as maps between measures, and the registry of those who can read one from a checkpoint."""
+"""`Anatomy`: a model as maps between measures, and the registry of the families that are read from checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from measureformer.errors import ArchitectureError
+from measureformer.errors import FamilyError
 from measureformer.lens.checkpoint import Checkpoint
 from measureformer.maps import MLP, AbstractInContextMap, Causal, Identity, Residual
 from measureformer.maps.affine import AffineAttention, RotaryAttention
@@ -111,7 +111,7 @@ class Family:
         read: a function from the checkpoint to the anatomy.
 
     >>> import measureformer as mf
-    >>> "gpt2" in mf.lens.architectures.known()
+    >>> "gpt2" in mf.lens.families.known()
     True
     """
 
@@ -123,20 +123,20 @@ class Family:
 _REGISTRY: dict[str, Family] = {}
 
 
-def register(architecture: Family) -> Family:
+def register(family: Family) -> Family:
     """Make a family of models known to `mf.lens.load`, under each of its model types.
 
     Arguments:
-        architecture: the family; it replaces those of the same model types, and is returned.
+        family: it replaces those of the same model types, and is returned.
 
     >>> import measureformer as mf
-    >>> from measureformer.lens.architectures import gpt2
+    >>> from measureformer.lens.families import gpt2
     >>> mf.lens.register(mf.lens.Family("GPT-2", ("my-gpt2",), gpt2.read)).name
     'GPT-2'
     """
-    for model_type in architecture.model_types:
-        _REGISTRY[model_type] = architecture
-    return architecture
+    for model_type in family.model_types:
+        _REGISTRY[model_type] = family
+    return family
 
 
 def known() -> list[str]:
@@ -150,7 +150,7 @@ def family_of(checkpoint: Checkpoint) -> Family:
     model_type = config.get("model_type", config.get("general.architecture"))
     if not isinstance(model_type, str) or model_type not in _REGISTRY:
         says = {key: config[key] for key in ("model_type", "architectures", "general.architecture") if key in config}
-        raise ArchitectureError(
+        raise FamilyError(
             got=f"a configuration that says {str(says)[:120]}",
             need=f"a model_type that is known: {', '.join(known())}",
             do="Register a reader for it: mf.lens.register(mf.lens.Family(name, model_types, read)).",
@@ -173,6 +173,13 @@ class Settings:
             raise self.wrong(names[0], value, "a positive whole number")
         return value
 
+    def index(self, name: str, default: int) -> int:
+        """A number of a token, which may be 0."""
+        value = self._first((name,), default)
+        if type(value) is not int or not 0 <= value < 1 << 40:
+            raise self.wrong(name, value, "a whole number, at least 0")
+        return value
+
     def number(self, *names: str, default: float | None = None) -> float:
         value = self._first(names, default)
         if type(value) not in (int, float) or not abs(value) < LARGEST:
@@ -193,8 +200,8 @@ class Settings:
     def _first(self, names: tuple[str, ...], default: Any) -> Any:
         return next((self.config[name] for name in names if self.config.get(name) is not None), default)
 
-    def wrong(self, name: str, value: Any, need: str) -> ArchitectureError:
-        return ArchitectureError(
+    def wrong(self, name: str, value: Any, need: str) -> FamilyError:
+        return FamilyError(
             got=f"{name} = {str(value)[:60]} in the configuration of a {self.family} model",
             need=need,
             do="Check config.json; a variant of the family needs a reader of its own.",
@@ -234,11 +241,14 @@ def activated(matrix: np.ndarray, bias: np.ndarray, activation: Any) -> MLP:
     return MLP(matrix, bias, np.eye(len(matrix), dtype=matrix.dtype), None, activation=activation)
 
 
-def text_measure(rows: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], SpaceTime]:
-    """Token numbers to equal masses at their vectors, at times 0, 1, 2, …"""
+def text_measure(
+    rows: Callable[[np.ndarray], np.ndarray],
+    times: Callable[[np.ndarray], np.ndarray] = lambda ids: np.arange(len(ids)),
+) -> Callable[[np.ndarray], SpaceTime]:
+    """Token numbers to equal masses at their vectors, at `times`: 0, 1, 2, … unless the family counts otherwise."""
 
     def tokens(ids: np.ndarray) -> SpaceTime:
         points = rows(ids)
-        return SpaceTime.uniform(points, np.arange(len(ids), dtype=points.dtype))
+        return SpaceTime.uniform(points, times(ids).astype(points.dtype))
 
     return tokens

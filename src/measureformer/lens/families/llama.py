@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.lens.architectures.base import (
+from measureformer.lens.checkpoint import Checkpoint
+from measureformer.lens.families.base import (
     LARGEST,
     Anatomy,
     Block,
@@ -19,8 +20,7 @@ from measureformer.lens.architectures.base import (
     rows_per_head,
     text_measure,
 )
-from measureformer.lens.architectures.gguf_names import renamed
-from measureformer.lens.checkpoint import Checkpoint
+from measureformer.lens.families.gguf_names import renamed
 from measureformer.maps import GatedMLP, Linear, RMSNorm, RotaryAttention
 from measureformer.numerics.arrays import on_device
 
