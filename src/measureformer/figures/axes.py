@@ -11,7 +11,7 @@ from measureformer.figures.figure import Scale
 
 LEAST, LARGEST = 1e-100, 1e100
 """Sizes of numbers that are drawn; beyond them the arithmetic of axis limits overflows."""
-_ACROSS, _DOWN, _TALLER = 4.3, 2.1, 1.2
+_ACROSS, _DOWN, _LOWER, _TALLER = 4.3, 2.1, -0.9, 1.2
 """About the width and the height of the axes, and what may be added to the height for a picture of the plane."""
 _SLENDER = 4.0
 _FEW = 2.3
@@ -45,9 +45,9 @@ def _scientific(value: float, _: object = None) -> str:
 
 
 def shaped(axes: Any) -> float:
-    """Give both axes the same unit; return the inches that data which are higher than wide need in addition."""
+    """Give both axes the same unit; return the inches that the height of the data needs in addition."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     ratio = (high - low) / (right - left)
     # of a cloud that is nearly a line nothing could be seen in axes of its shape: they get room instead
     axes.set_aspect("equal", adjustable="box" if 1 / _SLENDER < ratio < _SLENDER else "datalim")
-    return min(_TALLER, max(0.0, _ACROSS * ratio - _DOWN))
+    return min(_TALLER, max(_LOWER, _ACROSS * ratio - _DOWN))

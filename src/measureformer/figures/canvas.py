@@ -24,10 +24,10 @@ class Drawing(Canvas):
             super().draw(renderer)
 
     def savefig(self, fname: Any, **options: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Save as Matplotlib does; the same drawing gives the same bytes."""
+        """Save as Matplotlib does, without a date."""
         kind = options.get("format") or str(fname).rpartition(".")[2].lower()
         with style():
-            super().savefig(fname, **{"metadata": _UNDATED.get(kind), **options})
+            super().savefig(fname, **dict[str, Any](metadata=_UNDATED.get(kind)) | options)
 
     def to_bytes(self, kind: str) -> bytes:
         stream = BytesIO()

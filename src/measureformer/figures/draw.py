@@ -46,7 +46,7 @@ def draw(figure: Figure) -> Drawing:
     """The figure as a `matplotlib.figure.Figure`, ready for `to_svg` and `to_pdf` or for changes by hand."""
     with style():
         drawing = blank(WIDTH, _HEIGHT)
-        axes = drawing.add_subplot()
+        axes: Any = drawing.add_subplot()
         # named positions are 0, 1, 2, …, which no logarithmic axis has
         xscale = "linear" if figure.xticks else figure.xscale
         set_scale(axes, "x", xscale, [x for series in figure.series for x in series.x])

@@ -1,4 +1,4 @@
-"""`save_figure`: your own figures, drawn like those of the atlas."""
+"""`save_figure`: a figure as an SVG or PDF file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _KINDS = {".svg": to_svg, ".pdf": to_pdf}
 
 
 def save_figure(figure: Figure, path: PathLike) -> Path:
-    """Draw a figure in the style of the atlas, write it, and return its path.
+    """Draw a figure in the house style, write it, and return its path.
 
     The same figure gives the same bytes.
 
     Arguments:
-        figure: what to draw; that of a claim is `mf.check(name).run.figure`.
+        figure: what to draw.
         path: file to write; .svg or .pdf decides the format.
 
     >>> import numpy as np, measureformer as mf
