@@ -1,1 +1,1 @@
-"""Self-contained HTML pages, shared by the atlas and the lens."""
+"""Self-contained HTML pages."""

@@ -18,7 +18,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 def unreadable(got: str, need: str = "a file that this version of measureformer wrote") -> ResultFormatError:
     """The refusal of a file that cannot be a record."""
-    return ResultFormatError(got=got, need=need, do="Delete the file, or run the claim again with --fresh.")
+    return ResultFormatError(got=got, need=need, do="Delete the file, and have it made again.")
 
 
 def finite(value: Any) -> Any:
