@@ -150,8 +150,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
-    from measureformer.figures.draw import style
     from measureformer.figures.roles import MARKERS, PALETTE
+    from measureformer.figures.style import style
 
     with style():
         figure, axes = plt.subplots(figsize=(6.4, 0.5 + 0.42 * len(rows)), layout="constrained")

@@ -17,8 +17,8 @@ import numpy as np
 
 import measureformer as mf
 from measureformer.attention.grid import Costs
-from measureformer.figures.draw import style
 from measureformer.figures.roles import PALETTE
+from measureformer.figures.style import style
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from grid_examples import exact

@@ -16,8 +16,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogFormatterMathtext, LogLocator, NullLocator
 from optimizers_study import GROUPS, OPTIMIZERS
 
-from measureformer.figures.draw import style
 from measureformer.figures.roles import DASHES, INK, MARKERS, PALETTE
+from measureformer.figures.style import style
 
 WIDTH = 7.2
 """Of a page of a paper, in inches."""

@@ -1,12 +1,14 @@
-"""Rule: inside the package, imports point down only.
+"""Rule: inside the package, imports point down only, and the library does not know the atlas.
 
 A folder may import itself and the folders on lines above its own in `ORDER`; folders on one line do not import each
 other. Imports inside functions, type-only imports and names taken from the package itself (`mf.Discrete`) count too.
+Claims are mentioned, in code, scripts and sentences, by the folders that may import the atlas and by no others.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,10 +42,13 @@ LEVEL = {folder: level for level, folders in enumerate(ORDER) for folder in fold
 GUESTS = {"atlas": ("atlas", "explore", "cli"), "explore": ("explore", "cli"), "cli": ("cli",)}
 # the report must be reproducible from stored results alone
 ONLY = {("atlas", "report"): {"atlas", "errors", "figures", "pages", "parallel", "storage"}}
+CLAIM = re.compile(r"(?<![A-Za-z])[Cc]laim\w*|\w*[a-z]Claim\w*")
+SOURCES = {".py", ".js", ".css", ".html", ".toml"}
 
 
 def rule(root: Path) -> Iterator[Violation]:
     package = root / "src" / PACKAGE
+    yield from _claims(package)
     public = {name: home.split(".")[0] for name, (home, _) in homes(package).items()}
     for path in python_files(package, "."):
         parts = path.relative_to(package).with_suffix("").parts
@@ -59,6 +64,17 @@ def rule(root: Path) -> Iterator[Violation]:
             there = folder_of(module, public)
             if there is not None and (remedy := _remedy(parts, there)):
                 yield Violation(path, line, f"{here} imports {there}", remedy)
+
+
+def _claims(package: Path) -> Iterator[Violation]:
+    for path in sorted(path for path in package.rglob("*") if path.suffix in SOURCES):
+        here = path.relative_to(package).parts[0]
+        if here in GUESTS["atlas"] or here in ("__init__.py", "__main__.py"):
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            if found := CLAIM.search(line):
+                what = f"{here} mentions claims, {found[0]!r}"
+                yield Violation(path, number, what, f"only {', '.join(GUESTS['atlas'])} know the atlas: say it without")
 
 
 def _remedy(parts: tuple[str, ...], there: str) -> str:

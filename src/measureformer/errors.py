@@ -226,36 +226,12 @@ class PlanError(MeasureformerError, ValueError):
     """A plan was used for points that have left its cells."""
 
 
-class UnknownClaimError(MeasureformerError, KeyError):
-    """No claim of that name."""
-
-
-class UnknownReferenceError(MeasureformerError, KeyError):
-    """No entry of that key in the bibliography."""
-
-
 class ResultFormatError(MeasureformerError, ValueError):
     """A stored result is not one of ours: wrong JSON, wrong schema version, wrong or missing fields."""
 
 
-class ReferenceFormatError(MeasureformerError, ValueError):
-    """The bibliography is not in its strict format."""
-
-
-class ClaimDefinitionError(MeasureformerError, ValueError):
-    """A claim breaks a rule of the registry: no `claim` in its module, a bad name, a name taken twice."""
-
-
-class ClaimRunError(MeasureformerError, RuntimeError):
-    """The experiment of a claim, or its control, raised or returned something that is not an outcome."""
-
-
-class ClaimNotRunError(MeasureformerError, RuntimeError):
-    """A claim was not run, because what it is about (weights of a trained model) is not installed."""
-
-
 class OutputError(MeasureformerError, OSError):
-    """A file of the atlas, or of a saved run, could not be written."""
+    """A file could not be written."""
 
 
 class SavedRunError(MeasureformerError, ValueError):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from measureformer.atlas.errors import ClaimDefinitionError
 from measureformer.atlas.fingerprint import source_fingerprint, sources
 from measureformer.atlas.registry import find, fingerprint_of, load, select
-from measureformer.errors import ClaimDefinitionError
 from planting import claim_source, plant
 
 # the claim reaches every `used_` module in another way, and no `unused_` one

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import measureformer as mf
+from measureformer.atlas.errors import ReferenceFormatError
 from measureformer.atlas.references import references
-from measureformer.errors import ReferenceFormatError
 from planting import claim_source, plant, write_tree
 
 PROJECT = """\

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from measureformer.atlas.errors import ReferenceFormatError, UnknownReferenceError
 from measureformer.atlas.references import cite, parse, reference_of, references
-from measureformer.errors import ReferenceFormatError, UnknownReferenceError
 
 ENTRY = """@article{someone2020,
   author = {Ann B. Someone and Bob van der Else},

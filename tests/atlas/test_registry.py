@@ -10,9 +10,10 @@ import jax
 import pytest
 
 import measureformer as mf
+from measureformer.atlas.errors import ClaimDefinitionError, ClaimRunError, UnknownClaimError
 from measureformer.atlas.registry import check, claims, find, fingerprint_of, load, select, versions
 from measureformer.cli.completion import claim_names
-from measureformer.errors import ClaimDefinitionError, ClaimRunError, MeasureformerError, OptionError, UnknownClaimError
+from measureformer.errors import MeasureformerError, OptionError
 from planting import FAILS, HOLDS, RAISES, RANDOM, UNSURE, claim_source, plant
 
 TREE = {

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from joblib.externals.loky import get_reusable_executor
 
+from measureformer.atlas.errors import ClaimNotRunError
 from measureformer.atlas.registry import check, select
 from measureformer.atlas.result import Result
 from measureformer.atlas.run import AtlasRun, Event, Failure, Settings, run_atlas
-from measureformer.errors import ClaimNotRunError, OptionError, OutputError
+from measureformer.errors import OptionError, OutputError
 from measureformer.storage.files import write_atomically
 from planting import HOLDS, INTERRUPTS, RAISES, RANDOM, claim_source, plant, runs
 

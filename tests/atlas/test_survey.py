@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from measureformer.atlas.atlas import Atlas
+from measureformer.atlas.errors import ClaimDefinitionError
 from measureformer.atlas.registry import select
 from measureformer.atlas.report.pages import chapter_page, overview_page
 from measureformer.atlas.report.view import View
 from measureformer.atlas.survey import arrange, survey
-from measureformer.errors import ClaimDefinitionError
 from planting import claim_source, plant
 
 TEXT = """

@@ -101,12 +101,75 @@ def test_strings_are_shown_as_they_are_and_never_read_as_mathematics() -> None:
     assert not any(text.get_parse_math() for text in mine)
 
 
-def test_labels_of_logarithmic_axes_are_typeset() -> None:
-    drawing = draw(everything())
+def logarithmic(low: float, high: float) -> Any:
+    line = Series("line", (low, high), (low, high), role="measured")
+    drawing = draw(plain(series=(line,), xscale="log", yscale="log"))
     drawing.draw_without_rendering()
-    ticks = [tick for tick in drawing.axes[0].get_yticklabels() if tick.get_text()]
-    assert ticks
-    assert all("10^{" in tick.get_text() and tick.get_parse_math() for tick in ticks)
+    return drawing.axes[0]
+
+
+def shown(labels: Any, low: float, high: float) -> dict[str, Any]:
+    return {tick.get_text(): tick.get_window_extent() for tick, at in labels if tick.get_text() and low <= at <= high}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (0.1, 10.0, {"0.1", "0.2", "0.5", "1", "2", "5", "10"}),
+        (1e-3, 1e3, {"0.001", "0.01", "0.1", "1", "10", "100", "1000"}),
+        (1e-5, 1e-3, {rf"$\mathdefault{{{m}10^{{{e}}}}}$" for m in ("", r"2\times ", r"5\times ") for e in (-5, -4)}),
+        (1e-5, 10.0, {r"$\mathdefault{10^{-5}}$", r"$\mathdefault{10^{1}}$"}),
+    ],
+)
+def test_logarithmic_axes_have_plain_labels_where_they_can(low: float, high: float, labels: set[str]) -> None:
+    axes = logarithmic(low, high)
+    for line in (axes.xaxis, axes.yaxis):
+        found = [(tick, tick.get_position()[line is axes.yaxis]) for tick in line.get_ticklabels()]
+        assert labels <= shown(found, 0.999 * low, 1.001 * high).keys()
+        assert not any(tick.get_text() for tick in line.get_ticklabels(minor=True))
+
+
+@pytest.mark.parametrize(
+    ("low", "ratio"), [(0.7, 10.0), (0.003, 150.0), (1e-8, 150.0), (40.0, 1e4), (1e-8, 1e12), (1.0, 1e60)]
+)
+def test_labels_of_logarithmic_axes_do_not_touch(low: float, ratio: float) -> None:
+    axes = logarithmic(low, low * ratio)
+    ends = axes.get_xlim()
+    found = [(tick, tick.get_position()[0]) for tick in axes.xaxis.get_ticklabels()]
+    boxes = sorted((box.x0, box.x1) for box in shown(found, *ends).values())
+    assert len(boxes) >= 2
+    assert all(left[1] < right[0] for left, right in pairwise(boxes))
+
+
+def test_an_axis_below_one_decade_is_linear() -> None:
+    # kills: 1.6 × 10¹, 1.8 × 10¹, 2 × 10¹, … over each other
+    assert logarithmic(16.0, 28.0).get_xscale() == logarithmic(16.0, 159.9).get_yscale() == "linear"
+    assert logarithmic(16.0, 160.0).get_xscale() == "log"
+
+
+@pytest.mark.parametrize(
+    ("words", "typeset"),
+    [
+        ("L^{-4}", r"L$^{\mathrm{-4}}$"),
+        ("n^0.28", r"n$^{\mathrm{0.28}}$"),
+        ("e^entropy", r"e$^{\mathrm{entropy}}$"),
+        ("d_k^(−1/2)", r"d$_{\mathrm{k}}$$^{\mathrm{−1/2}}$"),
+        ("distance in W_2.", r"distance in W$_{\mathrm{2}}$."),
+        # names of programs, prices and other mathematics stay as they are
+        ("head_lower", "head_lower"),
+        ("$n^2$", "$n^2$"),
+        ("x^{$}", "x^{$}"),
+        ("日本^2", "日本^2"),
+        (r"x^{\frac}", r"x^{\frac}"),
+    ],
+)
+def test_indices_and_exponents_in_legends_are_typeset(words: str, typeset: str) -> None:
+    series = tuple(Series(label, (0.0, 1.0), (1.0, 2.0), role="measured") for label in (words, "other"))
+    drawing = draw(plain(series=series, title=words))
+    drawing.draw_without_rendering()
+    for text in (drawing.legends[0].get_texts()[0], next(t for t in texts(drawing) if t.get_text() == typeset)):
+        assert text.get_text() == typeset
+        assert text.get_parse_math() == (typeset != words)
 
 
 def test_legend_lies_outside_of_the_axes() -> None:

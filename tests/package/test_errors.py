@@ -10,9 +10,13 @@ import sys
 import pytest
 
 from measureformer import errors
+from measureformer.atlas import errors as of_claims
 
 CLASSES = [
-    kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.MeasureformerError)
+    kind
+    for module in (errors, of_claims)
+    for _, kind in inspect.getmembers(module, inspect.isclass)
+    if issubclass(kind, errors.MeasureformerError) and kind.__module__ == module.__name__
 ]
 
 

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 import measureformer as mf
-from measureformer.errors import OptionError, UnknownClaimError, UnknownReferenceError
+from measureformer.atlas.errors import UnknownClaimError, UnknownReferenceError
+from measureformer.errors import OptionError
 from measureformer.explore.catalogue import find
 
 

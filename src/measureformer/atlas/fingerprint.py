@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from measureformer.errors import ClaimDefinitionError
+from measureformer.atlas.errors import ClaimDefinitionError
 
 _READ_RESULTS_ONLY = ("atlas", "cli", "explore", "__main__")
 """Parts that no claim can depend on; they do not count when a module imports the package as a whole."""

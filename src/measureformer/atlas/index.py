@@ -15,8 +15,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from measureformer.atlas.errors import ClaimDefinitionError
 from measureformer.atlas.names import is_claim_name
-from measureformer.errors import ClaimDefinitionError
 
 PACKAGE = "measureformer.atlas.claims"
 GROUP = "measureformer.claims"

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
+from measureformer.atlas.errors import ReferenceFormatError, UnknownReferenceError
 from measureformer.atlas.index import PACKAGE, folder_of, packages
-from measureformer.errors import ReferenceFormatError, UnknownReferenceError, did_you_mean
+from measureformer.errors import did_you_mean
 
 _HEAD = re.compile(r"@(article|book)\{([a-z]+[0-9]{4}[a-z]?),")
 _FIELD = re.compile(r"  ([a-z]+) = \{([^{}\\]+)\},")

@@ -14,18 +14,12 @@ from typing import Any, cast, get_args
 
 from measureformer import __version__
 from measureformer.atlas.claim import CLAIM, Claim, Preset
+from measureformer.atlas.errors import ClaimNotRunError, ClaimRunError, UnknownClaimError
 from measureformer.atlas.fingerprint import source_fingerprint
 from measureformer.atlas.index import Listed, broken, index
 from measureformer.atlas.references import cite
 from measureformer.atlas.result import Control, Outcome, Result
-from measureformer.errors import (
-    ClaimNotRunError,
-    ClaimRunError,
-    DependencyError,
-    OptionError,
-    UnknownClaimError,
-    did_you_mean,
-)
+from measureformer.errors import DependencyError, OptionError, did_you_mean
 
 
 @dataclass(frozen=True)

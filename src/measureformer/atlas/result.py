@@ -198,6 +198,11 @@ class Result:
         return self.run.verdict
 
     @property
+    def figure(self) -> Figure | None:
+        """The picture of what was measured on the claim, as data; `mf.plot(result)` draws it."""
+        return self.run.figure
+
+    @property
     def passes(self) -> bool:
         """The claim holds, and every check that counts is violated in each control that it names, one at least."""
         return self.run.verdict == "holds" and not self.unrejected and not self.idle_controls

@@ -17,11 +17,12 @@ from pathlib import Path
 
 from measureformer.atlas.atlas import Missing
 from measureformer.atlas.claim import Preset
+from measureformer.atlas.errors import ClaimDefinitionError, ClaimNotRunError, ClaimRunError
 from measureformer.atlas.index import Listed
 from measureformer.atlas.names import claim_file
 from measureformer.atlas.registry import fingerprint_of, load, require, run
 from measureformer.atlas.result import Result
-from measureformer.errors import ClaimDefinitionError, ClaimNotRunError, ClaimRunError, ResultFormatError
+from measureformer.errors import ResultFormatError
 from measureformer.parallel.pool import Lost, Pool
 from measureformer.parallel.progress import hushed
 from measureformer.storage.files import write_atomically

@@ -12,9 +12,9 @@ from importlib import resources
 from typing import Any, cast
 
 from measureformer.atlas.atlas import Chapter, Note, Survey
+from measureformer.atlas.errors import ClaimDefinitionError
 from measureformer.atlas.index import Listed
 from measureformer.atlas.references import cite
-from measureformer.errors import ClaimDefinitionError
 
 FILE = "survey.toml"
 _CHAPTER = {"introduction": str, "claims": dict}

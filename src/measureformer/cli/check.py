@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from measureformer.atlas.errors import ClaimNotRunError, ClaimRunError
 from measureformer.cli.completion import claim_names
 from measureformer.cli.options import VIOLATED, Quick, Seed, preset_of
 from measureformer.cli.output import cleaned, colored, complain
-from measureformer.errors import ClaimNotRunError, ClaimRunError
 
 if TYPE_CHECKING:
     from measureformer.atlas.result import Check, Result

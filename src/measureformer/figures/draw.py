@@ -1,107 +1,52 @@
-"""Figure data to vector graphics, in one style made for print: bundled fonts, the same every time.
+"""Figure data to vector graphics.
 
-What colours, dashes and markers mean is said in `language`. Text from results is never read as mathematics, so that no
-string can break the drawing; the labels of numerical axes are Matplotlib's own and are typeset.
+What colours, dashes and markers mean is said in `roles`. Text from results is never read as mathematics, so that no
+string can break the drawing.
 """
 
 from __future__ import annotations
 
 import math
-import textwrap
-import warnings
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from measureformer.errors import need
-from measureformer.figures.figure import Figure, Scale, Series
+from measureformer.figures.axes import LARGEST, LEAST, set_scale, shaped
+from measureformer.figures.figure import Figure, Series
+from measureformer.figures.lettering import write_legend, write_words
 from measureformer.figures.roles import INK, MARKERS, Look, Looks
-from measureformer.pages.words import one_line
+from measureformer.figures.style import style
 
-_WIDTH, _HEIGHT = 5.0, 3.1
+if TYPE_CHECKING:  # Matplotlib is optional
+    from measureformer.figures.canvas import Drawing
+
+WIDTH, _HEIGHT = 5.0, 3.1
 _ROW = 0.17
 """Height of a row of text in inches; `_HEIGHT` has room for title, numbers, label and two rows of legend."""
 _USUAL_ROWS = 5
-_LEADING = 1.2
-_ACROSS, _DOWN, _TALLER = 4.3, 2.1, 1.2
-"""About the width and the height of the axes, and what may be added to the height for a picture of the plane."""
-_SLENDER = 4.0
 _MARKS = 8
 """Markers on a line."""
 _MARKERS_SEEN = (*MARKERS["measured"], *MARKERS["measure"], *MARKERS["control"])
-_LEAST, _LARGEST = 1e-100, 1e100
-"""Sizes of numbers that are drawn; beyond them the arithmetic of axis limits overflows."""
-
-_STYLE: dict[str, Any] = {
-    # all come with Matplotlib: the figure is the same on every machine
-    "font.family": ["STIXGeneral", "DejaVu Serif", "DejaVu Sans"],
-    "mathtext.fontset": "stix",
-    "font.size": 10,
-    "axes.titlesize": 10.5,
-    "axes.titlelocation": "left",
-    "axes.titlepad": 8,
-    "axes.labelsize": 10,
-    "axes.linewidth": 0.7,
-    "axes.edgecolor": "#333333",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.formatter.use_mathtext": True,
-    "axes.formatter.limits": (-3, 4),
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#E3E3E3",
-    "grid.linewidth": 0.5,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    "xtick.minor.width": 0.5,
-    "ytick.minor.width": 0.5,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "legend.handlelength": 2.0,
-    "legend.columnspacing": 1.6,
-    "legend.borderpad": 0,
-    "legend.borderaxespad": 0.2,
-    # at least as high as any label, so that the rows of all columns align
-    "legend.handleheight": 1.3,
-    "legend.labelspacing": 0.2,
-    "figure.constrained_layout.h_pad": 0.06,
-    "figure.constrained_layout.w_pad": 0.06,
-    "lines.linewidth": 1.5,
-    "lines.markersize": 4.5,
-    "lines.solid_capstyle": "round",
-    "path.simplify": True,
-    "hatch.linewidth": 0.8,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "measureformer",
-    "pdf.fonttype": 42,
-    "savefig.dpi": 200,
-    # that of SVG and PDF: what was measured for the layout serves them
-    "figure.dpi": 72,
-    "text.usetex": False,
-}
 
 
-@contextmanager
-def style() -> Generator[None, None, None]:
-    matplotlib = need("matplotlib", "atlas")
-    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-        # a character that no font has is drawn as a box, and a number that has no place is not drawn: answer enough
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        warnings.filterwarnings("ignore", category=RuntimeWarning, module="matplotlib")
-        yield
+def blank(width: float, height: float) -> Drawing:
+    """An empty drawing, in inches; to be made and filled inside `style()`."""
+    from measureformer.figures.canvas import Drawing
+
+    return Drawing(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def draw(figure: Figure) -> Any:
+def fit_height(drawing: Any, rows: int, extra: float = 0.0) -> None:
+    """Give words room of their own and not that of the data."""
+    drawing.set_figheight(_HEIGHT + _ROW * max(0, rows - _USUAL_ROWS) + extra)
+
+
+def draw(figure: Figure) -> Drawing:
     """The figure as a `matplotlib.figure.Figure`, ready for `to_svg` and `to_pdf` or for changes by hand."""
     with style():
-        canvas = need("matplotlib.figure", "atlas")
-        drawing = canvas.Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained", facecolor="white")
-        axes = drawing.add_subplot()
+        drawing = blank(WIDTH, _HEIGHT)
+        axes: Any = drawing.add_subplot()
         # named positions are 0, 1, 2, …, which no logarithmic axis has
         xscale = "linear" if figure.xticks else figure.xscale
         set_scale(axes, "x", xscale, [x for series in figure.series for x in series.x])
@@ -124,22 +69,11 @@ def draw(figure: Figure) -> Any:
         if absent:
             handles.append(_zero_mark(axes, [], INK[1])[0])
             labels.append("zero or less, below the axis")
-        rows = _write_words(axes, figure)
+        rows = write_words(axes, figure)
         if len(labels) > 1:
             rows += write_legend(drawing, handles, labels)
-        # words take room of their own and not that of the data
-        height = _HEIGHT + _ROW * max(0, rows - _USUAL_ROWS)
-        drawing.set_figheight(height + _shaped(axes) if figure.equal else height)
+        fit_height(drawing, rows, shaped(axes) if figure.equal else 0.0)
         return drawing
-
-
-def _shaped(axes: Any) -> float:
-    """Gives both axes the same unit; returns the inches that data which are higher than wide need in addition."""
-    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    ratio = (high - low) / (right - left)
-    # of a cloud that is nearly a line nothing could be seen in axes of its shape: they get room instead
-    axes.set_aspect("equal", adjustable="box" if 1 / _SLENDER < ratio < _SLENDER else "datalim")
-    return min(_TALLER, max(0.0, _ACROSS * ratio - _DOWN))
 
 
 def counts(figure: Figure) -> bool:
@@ -148,15 +82,9 @@ def counts(figure: Figure) -> bool:
     return bool(lines) and all(len(x) >= 3 and all(float(at).is_integer() for at in x) for x in lines)
 
 
-def set_scale(axes: Any, axis: str, scale: Scale, values: Sequence[float]) -> None:
-    """A logarithmic axis needs a positive number; without one the axis stays linear."""
-    if scale == "log" and any(_LEAST <= value <= _LARGEST for value in values):
-        getattr(axes, f"set_{axis}scale")("log", nonpositive="mask")
-
-
 def _drawable(values: Sequence[float]) -> list[float]:
     """The same numbers, with zero for those that are too small and not-a-number for those that are too large."""
-    return [math.nan if not abs(v) <= _LARGEST else v if abs(v) >= _LEAST else 0.0 for v in values]
+    return [math.nan if not abs(v) <= LARGEST else v if abs(v) >= LEAST else 0.0 for v in values]
 
 
 def _positive(values: Sequence[float], scale: str) -> list[float]:
@@ -244,75 +172,18 @@ def _zero_mark(axes: Any, at: Sequence[float], color: str) -> list[Any]:
     return marks
 
 
-def _write_words(axes: Any, figure: Figure) -> int:
-    """Title, labels and names of positions; returns the rows of text above and below the axes."""
-    title, xlabel = wrapped(figure.title, 64), wrapped(figure.xlabel, 64)
-    style = {"parse_math": False, "linespacing": _LEADING}
-    axes.set_title(title, **style)
-    axes.set_xlabel(xlabel, **style)
-    axes.set_ylabel(wrapped(figure.ylabel, 38), **style)
-    names = _name_positions(axes, figure.xticks) if figure.xticks else 1
-    return names + sum(text.count("\n") + 1 for text in (title, xlabel))
-
-
-def _name_positions(axes: Any, names: Sequence[str]) -> int:
-    """Names below the positions 0, 1, …, line by line: Matplotlib would not put several lines on common baselines."""
-    rows = [wrapped(name, max(6, 66 // len(names)), lines=3).split("\n") for name in names]
-    axes.set_xticks(range(len(rows)), [lines[0] for lines in rows], parse_math=False, va="baseline")
-    axes.tick_params(axis="x", length=0, pad=11)
-    axes.grid(visible=False, axis="x")
-    most = max(map(len, rows))
-    axes.xaxis.labelpad += 11 * (most - 1)
-    style = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "ha": "center", "fontsize": 9}
-    for place, lines in enumerate(rows):
-        for i, line in enumerate(lines[1:], start=2):
-            axes.annotate(line, (place, 0), xytext=(0, -11 * i), parse_math=False, annotation_clip=False, **style)
-    return most
-
-
-def wrapped(text: str, width: int, lines: int = 2) -> str:
-    return "\n".join(textwrap.wrap(one_line(text), width, max_lines=lines, placeholder=" …"))
-
-
-def write_legend(drawing: Any, handles: list[Any], labels: list[str]) -> int:
-    """Below the axes, where it cannot cover data; returns its rows of text."""
-    names = [wrapped(label, 60) for label in labels]
-    longest = max(len(line) for name in names for line in name.split("\n"))
-    columns = max(1, min(len(names), 84 // (longest + 8)))
-    # placeholders first: a label that begins with an underscore would be dropped
-    blank = [f"series {i}" for i in range(len(names))]
-    legend = drawing.legend(handles, blank, loc="outside lower center", ncols=columns)
-    for text, name in zip(legend.get_texts(), names, strict=True):
-        text.set_parse_math(False)
-        text.set_text(name)
-        text.set_linespacing(_LEADING)
-    for handle in legend.legend_handles:
-        # markers of large clouds are dots, which nobody could tell apart
-        if handle is not None and hasattr(handle, "set_markersize"):
-            handle.set_markersize(max(handle.get_markersize(), 4.5))
-    return math.ceil(len(names) / columns) * (1 + max(name.count("\n") for name in names))
-
-
-def settle(drawing: Any) -> Any:
+def settle(drawing: Drawing) -> Drawing:
     """The same drawing with its layout computed once, for all the formats that it is then saved in."""
-    with style():
-        drawing.draw_without_rendering()
-        drawing.set_layout_engine("none")
+    drawing.draw_without_rendering()
+    drawing.set_layout_engine("none")
     return drawing
 
 
-def to_svg(drawing: Any) -> bytes:
+def to_svg(drawing: Drawing) -> bytes:
     """The drawing as SVG, with text as outlines; the same drawing gives the same bytes."""
-    return _save(drawing, "svg", {"Date": None, "Creator": None})
+    return drawing.to_bytes("svg")
 
 
-def to_pdf(drawing: Any) -> bytes:
+def to_pdf(drawing: Drawing) -> bytes:
     """The drawing as PDF with embedded fonts; the same drawing gives the same bytes."""
-    return _save(drawing, "pdf", {"CreationDate": None, "Creator": None, "Producer": None})
-
-
-def _save(drawing: Any, kind: str, details: dict[str, None]) -> bytes:
-    stream = BytesIO()
-    with style():
-        drawing.savefig(stream, format=kind, metadata=details)
-    return stream.getvalue()
+    return drawing.to_bytes("pdf")

@@ -128,6 +128,16 @@ class Figure:
         curves = "; ".join(f"{series.label} ({series.style}{_ends(series.y)})" for series in self.series)
         return one_line(f"{self.title}. {self.ylabel} against {self.xlabel}: {curves}.")
 
+    def _repr_svg_(self) -> str:
+        from measureformer.figures.draw import draw  # which knows figures
+
+        return draw(self).to_bytes("svg").decode()
+
+    def _repr_png_(self) -> bytes:
+        from measureformer.figures.draw import draw
+
+        return draw(self).to_bytes("png")
+
 
 def _ends(y: tuple[float, ...]) -> str:
     return f", from {number(y[0])} to {number(y[-1])}" if len(y) > 1 else f", {number(y[0])}" if y else ""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from measureformer.errors import need
-from measureformer.figures.draw import counts, curve, set_scale, style, wrapped, write_legend
+from measureformer.figures.axes import set_scale
+from measureformer.figures.draw import blank, counts, curve
 from measureformer.figures.figure import Figure
+from measureformer.figures.lettering import letter, wrapped, write_legend
 from measureformer.figures.roles import Looks
+from measureformer.figures.style import style
 
 _PANEL, _WORDS, _NARROWEST = (1.15, 0.9), (0.4, 0.8), 4.8
 """Width and height of small axes, what is added to all of them for words, and the width that a title and a legend need
@@ -25,10 +27,9 @@ def draw_panels(figure: Figure) -> Any:
     columns = _columns(len(single))
     rows = math.ceil(len(single) / columns)
     with style():
-        canvas = need("matplotlib.figure", "atlas")
         width, height = (n * side + more for n, side, more in zip((columns, rows), _PANEL, _WORDS, strict=True))
         size = max(width, _NARROWEST), height
-        drawing = canvas.Figure(figsize=size, layout="constrained", facecolor="white")
+        drawing = blank(*size)
         grid = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).reshape(-1)
         set_scale(grid[0], "x", figure.xscale, [x for series in figure.series for x in series.x])
         if figure.xscale == "linear" and counts(figure):
@@ -39,16 +40,16 @@ def draw_panels(figure: Figure) -> Any:
             looks = Looks()
             curve(axes, own, looks.next(own), marked=False)
             handles = [curve(axes, series, looks.next(series), marked=False) for series in shared]
-            axes.set_title(wrapped(own.label, 22, 1), parse_math=False, fontsize=8, pad=2)
+            letter(axes.set_title("", fontsize=8, pad=2), wrapped(own.label, 22, 1))
             axes.tick_params(labelsize=7)
         for axes in grid[len(single) :]:
             axes.set_axis_off()
         for axes in grid[max(len(single) - columns, 0) : len(single)]:
             # a common label would lie below the legend; and not every column ends in the last row
-            axes.set_xlabel(wrapped(figure.xlabel, 22, 1), fontsize=8, parse_math=False)
+            letter(axes.set_xlabel("", fontsize=8), wrapped(figure.xlabel, 22, 1))
             axes.tick_params(labelbottom=True)
-        drawing.suptitle(wrapped(figure.title, 64), x=0.02, ha="left", fontsize=10.5, parse_math=False)
-        drawing.supylabel(wrapped(figure.ylabel, 38), fontsize=9, parse_math=False)
+        letter(drawing.suptitle("", x=0.02, ha="left", fontsize=10.5), wrapped(figure.title, 64))
+        letter(drawing.supylabel("", fontsize=9), wrapped(figure.ylabel, 38))
         if shared:
             drawing.set_figheight(size[1] + 0.17 * write_legend(drawing, handles, [series.label for series in shared]))
         return drawing

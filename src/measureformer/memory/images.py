@@ -215,7 +215,7 @@ def _read(path: Path, size: tuple[int, int] | None) -> np.ndarray:
         raise ImageError(got=f"{path}, which does not exist", need="a picture", do="Check the name.") from None
     except Image.DecompressionBombError:
         raise ImageError(
-            got=f"{path}, which claims to have hundreds of millions of pixels",
+            got=f"{path}, whose header says hundreds of millions of pixels",
             need=f"at most {MOST_PIXELS} pixels in one picture",
             do="Make it smaller with a program for pictures first.",
         ) from None

@@ -171,11 +171,11 @@ def _multiples(n: int, masses: np.ndarray, tol: float) -> tuple[np.ndarray, np.n
 
 
 def _disjoint(sets: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which masses belong to sets of atoms that no other mass claims, and which atoms are accounted for."""
+    """Which masses belong to sets of atoms that no other mass takes, and which atoms are accounted for."""
     members = (sets[:, None] >> np.arange(n)) & 1 == 1
-    claims = members.sum(axis=0)
-    known = (sets > 0) & ~(members & (claims > 1)).any(axis=1)
-    return known, (claims == 1)
+    taken = members.sum(axis=0)
+    known = (sets > 0) & ~(members & (taken > 1)).any(axis=1)
+    return known, (taken == 1)
 
 
 def _marked(weights: np.ndarray, masses: np.ndarray, tol: float) -> tuple[np.ndarray, np.ndarray]:

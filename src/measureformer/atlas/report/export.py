@@ -21,7 +21,7 @@ from measureformer.figures.figure import Figure
 from measureformer.parallel.pool import Pool
 from measureformer.storage.files import write_atomically
 
-_SOURCES = ("draw.py", "figure.py", "roles.py")
+_SOURCES = ("axes.py", "canvas.py", "draw.py", "figure.py", "lettering.py", "roles.py", "style.py")
 
 
 def export(results: Sequence[Result], out: Path, *, jobs: int = 1) -> dict[str, bytes]:

@@ -14,15 +14,16 @@ HOME = "index.html"
 
 def document(title: str, view: View, *children: str, here: str) -> str:
     """A whole page of the atlas, with the bar at its top and a script at its end."""
+    script = asset("measureformer.atlas.report", "atlas.js")
     body = tag(
         "body",
         tag("a", "Skip to the content", href="#content", class_="skip"),
         _bar(view, here),
         tag("main", *children, id="content"),
         tag("script", Markup(_index(view)), type="application/json", id="index"),
-        tag("script", Markup(asset("atlas.js"))),
+        tag("script", Markup(script)),
     )
-    return f'<!DOCTYPE html>\n<html lang="en">\n{head(title, script=True)}\n{body}\n</html>\n'
+    return f'<!DOCTYPE html>\n<html lang="en">\n{head(title, script=script)}\n{body}\n</html>\n'
 
 
 def _bar(view: View, here: str) -> Markup:

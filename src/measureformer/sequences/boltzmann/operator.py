@@ -75,7 +75,7 @@ def kajitsuka24_separation(n: int, r: float) -> float:
     Statement   a, b in R^n with entries in [−r, r], any two different ones more than 2 ln n + 3 apart, not permutations
                 of each other  ⟹  |boltz(a) − boltz(b)| > (ln n)² e^{−2r}
     Hypotheses  checked: n ≥ 2, r ≥ 0. assumed: the entries.
-    Sharp?      far from it; see the claim kajitsuka-2024-boltzmann.
+    Sharp?      far from it.
     Ref         kajitsuka2024, Lemma 3.
 
     >>> import measureformer as mf
