@@ -43,13 +43,21 @@ def test_hybrids_learn_at_equal_size() -> None:
         return np.sort(X, axis=-2)
 
     sizes = {"n": 3, "dim": 8, "batch": 128}
-    kinds = ("attention", "bilinear")
-    found, start = (train(f, kinds, jax.random.key(0), steps=steps, **sizes) for steps in (400, 0))
-    none = train(f, ("none", "none"), jax.random.key(0), steps=400, **sizes)
+    nets = [("attention", "bilinear"), ("none", "none")]
+    (found, none), (start, _) = (train(f, nets, jax.random.key(0), steps=steps, **sizes) for steps in (400, 0))
     assert found.error < 0.6 * none.error < 0.6 * start.error
     assert abs(found.parameters / none.parameters - 1) < 0.03
-    assert len(found.losses) == 400
-    assert found.losses[-1] < found.losses[0]
+
+
+def test_networks_do_not_see_each_other() -> None:
+    # kills: a step size, a clip or a mean over all networks
+    sizes = {"n": 3, "dim": 4, "batch": 8, "steps": 5}
+    nets = [("attention", "none"), ("conv", "bilinear")]
+    together = train(np.sin, nets, jax.random.key(0), **sizes)
+    for net, found in zip(nets, together, strict=True):
+        (alone,) = train(np.sin, [net], jax.random.key(0), **sizes)
+        assert alone.parameters == found.parameters
+        np.testing.assert_allclose(alone.error, found.error, rtol=1e-9)
 
 
 def test_the_parameters_are_those_of_the_arrays_in_use() -> None:
@@ -60,4 +68,5 @@ def test_the_parameters_are_those_of_the_arrays_in_use() -> None:
         count = sum(weights.layers[name].size for name in names) + width * (2 * DIM + 1) + DIM
         count += weights.embed.size + weights.places.size + weights.readout.size
         assert np.count_nonzero(weights.layers["W1"]) == width * DIM
-        assert train(np.sin, [kind], jax.random.key(0), n=N, dim=DIM, steps=0, batch=2).parameters == count
+        (net,) = train(np.sin, [[kind]], jax.random.key(0), n=N, dim=DIM, steps=0, batch=2)
+        assert net.parameters == count

@@ -66,28 +66,30 @@ def drawn(rng: np.random.Generator, domain: AbstractDomain, count: int, sizes: S
     Half of the queries are atoms, as in a push-forward; the others lie anywhere.
     """
     most = max(sizes)
+    # looked up once: to bind a method of an Equinox module takes longer than to draw some numbers
+    draw, project, middle = domain.draw, domain.project, domain.middle
     points = np.empty((count, most, domain.dim))
     log_weights = np.full((count, most), -np.inf)
     x = np.empty((count, queries, domain.dim))
     for k in range(count):
         n = sizes[k % len(sizes)]
-        own = domain.draw(rng, n)
+        own = draw(rng, n)
         if rng.uniform() < 0.5:
-            centres = domain.draw(rng, int(rng.integers(1, 4)))
+            centres = draw(rng, int(rng.integers(1, 4)))
             width = rng.uniform(0.02, 0.5)
-            own = domain.project(centres[rng.integers(len(centres), size=n)] + width * (own - domain.middle))
+            own = project(centres[rng.integers(len(centres), size=n)] + width * (own - middle))
         if rng.uniform() < 0.3:
-            own = domain.project(domain.middle + rng.choice([1.5, 3.0, 20.0]) * (own - domain.middle))
+            own = project(middle + rng.choice([1.5, 3.0, 20.0]) * (own - middle))
         points[k, :n], points[k, n:] = own, own[0]
         weights = np.ones(n) if rng.uniform() < 0.5 else rng.dirichlet(np.full(n, rng.choice([1.0, 3.0])))
         if rng.uniform() < 0.4:
-            beyond = (own - own[rng.integers(n)]) @ rng.normal(size=domain.dim) >= 0
+            beyond = (own - own[rng.integers(n)]) @ rng.normal(size=x.shape[2]) >= 0
             weights[beyond] *= 10 ** -rng.uniform(0, 4.5)
         weights = np.maximum(weights / weights.sum(), LIGHTEST)
         log_weights[k, :n] = np.log(weights / weights.sum())
-        anywhere, at = domain.draw(rng, queries), rng.integers(n, size=queries)
+        anywhere, at = draw(rng, queries), rng.integers(n, size=queries)
         if rng.uniform() < 0.2:
-            anywhere = domain.project(domain.middle + 3 * (anywhere - domain.middle))
+            anywhere = project(middle + 3 * (anywhere - middle))
         x[k] = np.where(rng.uniform(size=(queries, 1)) < 0.5, anywhere, own[at])
     return Contexts(points, log_weights, x)
 

@@ -32,51 +32,51 @@ class Weights(NamedTuple):
 
 
 class Hybrid(NamedTuple):
-    """A trained network: its size, its losses, and its error."""
+    """A trained network: its size and its error."""
 
     parameters: int
     """Of the mixers in use, and of everything else."""
-    losses: np.ndarray
-    """Mean square error before each step."""
     error: float
     """L2 distance to f over the cube, measured on held-out sequences."""
 
 
 def train(
     f: Callable[[np.ndarray], np.ndarray],
-    mixers: Sequence[str],
+    nets: Sequence[Sequence[str]],
     key: Key,
     *,
     n: int,
     dim: int,
     steps: int,
     batch: int,
-) -> Hybrid:
-    """Train a network with one layer for each of `mixers` to compute f, (batch, n, 1) to the same, on [0, 1]^n.
+) -> list[Hybrid]:
+    """Train networks to compute f, (batch, n, 1) to the same, on [0, 1]^n, each with one layer per mixer it names.
 
     A layer is a mixer ("attention", "bilinear", "conv", or "none") and a GELU perceptron, both with skips; tokens get
-    trained positions. Perceptrons are wider where the mixer has fewer parameters than attention.
+    trained positions. Perceptrons are wider where the mixer has fewer parameters than attention. The networks have
+    equally many layers and are trained together: each entry has its own step size, so none of them sees the others.
 
     Ref         yun2020, Section 5.
     """
-    rng = generator(key)
-    weights, widths = drawn(rng, mixers, n, dim)
-    X = rng.uniform(size=(2 * batch, n, 1))
+    rngs = [generator(key) for _ in nets]
+    starts, widths = zip(*(drawn(rng, mixers, n, dim) for rng, mixers in zip(rngs, nets, strict=True)), strict=True)
+    weights = jax.tree.map(lambda *each: np.stack(each), *starts)
+    X = rngs[0].uniform(size=(2 * batch, n, 1))
     Y = f(X)
     middle, spread = Y[:batch].mean(axis=0), float(Y[:batch].std()) or 1.0
-    flags = np.array([[float(kind == name) for name in MIXERS] for kind in mixers])
-    losses = np.zeros(0)
+    flags = np.array([[[float(kind == name) for name in MIXERS] for kind in mixers] for mixers in nets])
     if steps:
         settings = Optimization(steps=steps, rate=5e-3, clip=None, warmup=0.0, final=0.0)
-        objective = _SquaredError(X[:batch], (Y[:batch] - middle) / spread, flags)
+        objective = _SquaredErrors(X[:batch], (Y[:batch] - middle) / spread, flags)
         run = trained(weights, objective, settings, key, last=False)
         if run.failed:
             raise TrainingError(got="a loss that is not finite", need="finite losses", do="Take a smaller rate.")
-        weights, losses = run.weights, run.losses * spread**2
+        weights = run.weights
     found = np.asarray(_evaluated(weights, X[batch:], flags)) * spread + middle
-    error = math.sqrt(float(((found - Y[batch:]) ** 2).sum(axis=(1, 2)).mean()))
-    rest = 2 * dim + n * dim + sum(width * (2 * dim + 1) + dim for width in widths) + dim + 1
-    return Hybrid(sum(_size(kind, n, dim) for kind in mixers) + rest, losses, error)
+    errors = np.sqrt(((found - Y[batch:]) ** 2).sum(axis=(2, 3)).mean(axis=1))
+    rests = [2 * dim + n * dim + sum(width * (2 * dim + 1) + dim for width in each) + dim + 1 for each in widths]
+    sizes = [rest + sum(_size(kind, n, dim) for kind in net) for rest, net in zip(rests, nets, strict=True)]
+    return [Hybrid(size, float(error)) for size, error in zip(sizes, errors, strict=True)]
 
 
 def _size(kind: str, n: int, dim: int) -> int:
@@ -130,15 +130,16 @@ def values(weights: Weights, X: Any, flags: Any) -> Array:
     return tokens @ weights.readout[:, :-1].T + weights.readout[:, -1]
 
 
-_evaluated: Callable[..., Array] = jax.jit(values)
+_evaluated: Callable[..., Array] = jax.jit(jax.vmap(values, (0, None, 0)))
 
 
-class _SquaredError(eqx.Module):
-    """The mean square error on all sequences as the objective of the training loop."""
+class _SquaredErrors(eqx.Module):
+    """The sum of the networks' mean square errors on all sequences, as the objective of the training loop."""
 
     X: Any
     Y: Any
     flags: Any
 
     def __call__(self, weights: Weights, key: Any, step: Any) -> Array:
-        return jnp.mean((values(weights, self.X, self.flags) - self.Y) ** 2)
+        found = jax.vmap(values, (0, None, 0))(weights, self.X, self.flags)
+        return jnp.sum(jnp.mean((found - self.Y) ** 2, axis=(1, 2, 3)))

@@ -49,7 +49,7 @@ def _errors(key: Key, config: Config, cells: tuple[int, ...]) -> dict[str, Curve
 
 @once
 def _trained(key: Key, config: Config, *, steps: int) -> tuple[int, float]:
-    net = train(wave, ("attention", "attention"), key, n=3, dim=config.dim, steps=steps, batch=128)
+    (net,) = train(wave, [("attention", "attention")], key, n=3, dim=config.dim, steps=steps, batch=128)
     return net.parameters, net.error
 
 

@@ -27,9 +27,9 @@ NETS = {
 @dataclass(frozen=True)
 class Config:
     n: int = 3
-    dim: int = 8
-    steps: int = 400
-    batch: int = 128
+    dim: int = 6
+    steps: int = 300
+    batch: int = 64
 
 
 def _sorted(X: np.ndarray) -> np.ndarray:
@@ -68,8 +68,7 @@ def _told(key: Key, variant: str) -> dict[str, float]:
 @once
 def _trained(key: Key, config: Config, f: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Errors and numbers of parameters of the networks."""
-    sizes = {"n": config.n, "dim": config.dim, "steps": config.steps, "batch": config.batch}
-    nets = [train(f, kinds, key, **sizes) for kinds in NETS.values()]
+    nets = train(f, list(NETS.values()), key, n=config.n, dim=config.dim, steps=config.steps, batch=config.batch)
     return np.array([net.error for net in nets]), np.array([net.parameters for net in nets])
 
 

@@ -20,11 +20,11 @@ from measureformer.universality.targets import softmin_distance
 
 @dataclass(frozen=True)
 class Config:
-    terms: int = 100
+    terms: int = 60
     blocks: int = 120
     candidates: int = 600
-    contexts: int = 400
-    rounds: int = 4
+    contexts: int = 200
+    rounds: int = 2
     temperature: float = 0.5
     sharpness: float = 8.0
     """Logits of the target, |x − y|²/temperature on [−1, 1], differ by so much: no milder blocks are sharp enough."""

@@ -18,7 +18,7 @@ from measureformer.universality.corollary import MapErrors, map_errors
 
 @dataclass(frozen=True)
 class Config:
-    terms: int = 100
+    terms: int = 30
     blocks: int = 120
     candidates: int = 800
     contexts: int = 120
