@@ -180,6 +180,16 @@ NO = {
         whole(TWIN) | {STUB: "from . import b as b\nfrom .a import g as g\n", "src/measureformer/a.py": TWIN},
         "g is one thing in mf and another in mf.b",
     ),
+    "names: advertised": (
+        "public_names",
+        one(FINE) | {"docs/a.md": "Call `mf.f(1)`\nor `mf.a.f`."},
+        "a.md:2: mf.a.f is",
+    ),
+    "names: of an inner module": (
+        "public_names",
+        whole(FINE.replace("def f", "def g")) | {"README.md": "See mf.b.c.g."},
+        "README.md:1: mf.b.c.g is advertised",
+    ),
     "names: too many": (
         "public_names",
         within("".join(FINE.replace("def f", f"def f{i}") for i in range(231))),
@@ -262,6 +272,10 @@ YES = {
         chapters("src/measureformer/storage/_a.py", "src/measureformer/storage/_b.py"),
     ),
     "names": ("public_names", one(FINE)),
+    "names: advertised": (
+        "public_names",
+        within(FINE.replace("def f", "def g")) | {"README.md": "See mf.f, mf.b, mf.b.c.g(1) and mf.f.__doc__."},
+    ),
     "names: explained": (
         "public_names",
         one(f"{EXPLAINED}    Arguments:\n        x, y: numbers.\n            Any.\n        *z: more.\n{SUM}"),
