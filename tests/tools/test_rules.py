@@ -237,6 +237,11 @@ NO = {
     "comparisons: and": ("bare_comparisons", comparing("    a.same_as(b) and a < b\n"), "asserts nothing"),
     "comparisons: all": ("bare_comparisons", comparing("    for _ in a:\n        (a == b).all()\n"), "test_b.py:3:"),
     "words: home": ("house_words", {"a.md": "see /ho" + "me/someone/a.txt"}, "a.md:1: a home folder"),
+    "words: defined twice": (
+        "house_words",
+        {"GLOSSARY.md": "| word | symbol |\n|---|---|\n| cell | δ |\n\n| word |\n|---|\n| cell | a box |\n"},
+        "GLOSSARY.md:7: 'cell' is defined in line 3 too",
+    ),
     "words: local": ("house_words", {"a.txt": "\nfile:" + "///tmp/a"}, "a.txt:2:"),
     "words: registry": ("house_words", {"a.toml": "https://py" + "pi.org/simple"}, "package registry"),
     "reading: stale": ("reading_map", read("knuth1984.", "import measureformer as mf\nmf.bound()\n"), "the map is not"),

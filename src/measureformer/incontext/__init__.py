@@ -21,4 +21,4 @@ from measureformer.incontext.task import Task as Task
 from measureformer.incontext.train import train_learner as train_learner
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

@@ -16,4 +16,4 @@ from measureformer.measures.sharding import shard as shard
 from measureformer.measures.spacetime import SpaceTime as SpaceTime
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

@@ -13,4 +13,4 @@ from measureformer.transport.wasserstein import transport_cost as transport_cost
 from measureformer.transport.wasserstein import wasserstein as wasserstein
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)
