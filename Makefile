@@ -38,6 +38,7 @@ check: setup ## lint, formatting, types, and the rules in tools/
 	@$(PY) -m ruff check -q .
 	@$(PY) -m ruff format -q --check .
 	@$(PY) -m pyright
+	@$(PY) -m pyright -p tools
 	@failed=0; for tool in tools/[a-z]*.py; do $(PY) "$$tool" || failed=1; done; exit $$failed
 
 bench: ## time it against others, write tables of ratios to benchmarks/results; more than an hour

@@ -78,7 +78,7 @@ def agree(name: str, ours: Any, theirs: Any) -> None:
         raise SystemExit(f"{name} and ours differ by {difference:.2g}: nothing is measured")
 
 
-def weighted(n: int, dim: int, **bars: float) -> Row:
+def weighted(n: int, dim: int, **bars: Any) -> Row:
     arrays = problem(n, dim)
     q, k, v, log_weights = arrays
     ours = np.asarray(mf.attend(*arrays).values)
@@ -111,7 +111,7 @@ def weighted(n: int, dim: int, **bars: float) -> Row:
     return row(f"weighted, n={n}, d={dim}", runs, rounds=7, **bars)
 
 
-def causal(n: int, dim: int, **bars: float) -> Row:
+def causal(n: int, dim: int, **bars: Any) -> Row:
     q, k, v, _ = problem(n, dim)
     times = np.arange(n, dtype=np.float32)
     runs: Runs = {"ours": lambda: mf.attend(q, k, v, times=(times, times)).values.block_until_ready()}
@@ -127,7 +127,7 @@ def causal(n: int, dim: int, **bars: float) -> Row:
     return row(f"causal, n={n}, d={dim}", runs, **bars)
 
 
-def gradient(n: int, dim: int, *, in_weights: bool, **bars: float) -> Row:
+def gradient(n: int, dim: int, *, in_weights: bool, **bars: Any) -> Row:
     arrays = problem(n, dim)
     upstream = np.random.default_rng(1).normal(size=(n, dim)).astype(np.float32)
 

@@ -37,9 +37,9 @@ def one(seed: int) -> tuple[str, float, float]:
     """Family, and the worst error over its bound, of values and log-normaliser; NaN if refused."""
     rng = np.random.default_rng([seed, 1])
     d = 1 + seed % 3
-    *arrays, family = problem(seed, 64, 1000, d)
+    q, k, v, log_weights, family = problem(seed, 64, 1000, d)
     if seed % PLANNED:
-        plan = plan_of_shape(*arrays[:2], arrays[3], *SHAPES[d][rng.integers(len(SHAPES[d]))])
+        plan = plan_of_shape(q, k, log_weights, *SHAPES[d][rng.integers(len(SHAPES[d]))])
         tol = np.inf
         if not float(plan.boxes.interpolation[0]) < 0.5:
             return family, np.nan, np.nan
@@ -48,13 +48,13 @@ def one(seed: int) -> tuple[str, float, float]:
         # most of the time sums one by one are priced so high that a grid is taken
         costs = Costs(pair=1e-3) if rng.uniform() < 0.7 else Costs(pair=1e-7, box=1e-5, point=1e-8)
         try:
-            plan = mf.GridPlan.make(*arrays[:2], arrays[3], tol=tol, costs=costs)
+            plan = mf.GridPlan.make(q, k, log_weights, tol=tol, costs=costs)
         except ToleranceError:
             return family, np.nan, np.nan
-    out = mf.attend(*arrays, method=mf.Grid(plan=plan))
+    out = mf.attend(q, k, v, log_weights, method=mf.Grid(plan=plan))
     if not float(out.log_normalizer_error.max()) <= tol:
         raise SystemExit(f"seed {seed}: asked for {tol:.2g}, got {float(out.log_normalizer_error.max()):.2g}")
-    return family, *shares(out, *exact(*arrays))
+    return family, *shares(out, *exact(q, k, v, log_weights))
 
 
 def clustered(n: int) -> tuple[str, float, float]:
@@ -64,9 +64,7 @@ def clustered(n: int) -> tuple[str, float, float]:
     q, v, log_weights = rng.uniform(-2.5, 2.5, (n, 2)), rng.normal(size=(n, 2)), rng.normal(size=n)
     out = mf.attend(q, k, v, log_weights, method="grid", tol=1e-8)
     some = rng.integers(0, n, 20)
-    cut = type(out)(
-        *(np.asarray(a)[some] for a in (out.values, out.error_bound, out.log_normalizer, out.log_normalizer_error))
-    )
+    cut = type(out)(*(a[some] for a in (out.values, out.error_bound, out.log_normalizer, out.log_normalizer_error)))
     return "clustered", *shares(cut, *exact(q[some], k, v, log_weights))
 
 

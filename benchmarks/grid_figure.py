@@ -102,7 +102,8 @@ def main() -> None:
 
     with style():
         figure = plt.figure(figsize=(8.4, 5.6), layout="constrained")
-        above, below = figure.subfigures(2, 1, height_ratios=[1.35, 1])
+        halves: Any = figure.subfigures(2, 1, height_ratios=[1.35, 1])
+        above, below = halves
         left, right = above.subplots(1, 2)
         found = kept("errors", errors)
         left.loglog(TOLERANCES, found[:, 0], "o-", color=PALETTE[0], label="certificate")

@@ -19,6 +19,7 @@ import numpy as np
 from compare import CONSOLE, Number, Row, interleaved, machine, write
 
 from measureformer.implicit_bias import Problem, decompose, descend_all, random_problems
+from measureformer.implicit_bias.svm import Norm
 
 FAST = "--fast" in sys.argv
 PROBLEMS, STEPS, TIMED = (20, 500, 100) if FAST else (100, 2000, 200)
@@ -38,10 +39,9 @@ def torch_loop(problem: Problem, start: np.ndarray, steps: int) -> Any:
         for _ in range(steps):
             s = torch.softmax(torch.einsum("ntd,nd->nt", X, z @ W.T), dim=1)
             margin = y * (torch.einsum("nt,ntd->nd", s, X) @ v)
-            torch.nn.functional.softplus(-margin).mean().backward()
+            (slope,) = torch.autograd.grad(torch.nn.functional.softplus(-margin).mean(), W)
             with torch.no_grad():
-                W -= RATE * W.grad / W.grad.norm()
-                W.grad = None
+                W -= RATE * slope / slope.norm()
         return W.detach().numpy()
 
     return run
@@ -73,7 +73,8 @@ def svms() -> list[Number]:
     problems = random_problems("random", jax.random.key(1), count=50)
     tokens = [problem.optimal() for problem in problems]
     numbers = []
-    for norm, count, limit in (("frobenius", 50, 10.0), ("nuclear", 5, 1000.0)):
+    cases: tuple[tuple[Norm, int, float], ...] = (("frobenius", 50, 10.0), ("nuclear", 5, 1000.0))
+    for norm, count, limit in cases:
         problems[0].svm(tokens[0], norm)  # imports
         spent = []
         for problem, chosen in zip(problems[:count], tokens, strict=False):

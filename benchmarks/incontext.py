@@ -34,6 +34,7 @@ from measureformer.incontext import (
 )
 from measureformer.incontext.language import CorpusLoss
 from measureformer.incontext.train import InContextLoss
+from measureformer.text.corpus import documentation
 from measureformer.training import loop
 from measureformer.training.architecture import Architecture
 from measureformer.training.devices import everywhere
@@ -153,7 +154,7 @@ def reached(preset: str, seconds: float, least: float, minutes: float) -> list[N
 
 def written() -> tuple[list[Number], str]:
     """A model of text against a trigram model, on text that was held out, and what it writes. Goes on where it was."""
-    documents, folder = text.corpus.documentation(), RUNS / "text"
+    documents, folder = documentation(), RUNS / "text"
     letters = text.Tokenizer.characters(documents)
     small = Architecture(width=128, layers=4, heads=4)
     net = LanguageModel.random(jax.random.key(0), small, vocabulary=letters.size, context=128)

@@ -27,6 +27,7 @@ from measureformer import text
 from measureformer.incontext import tasks
 from measureformer.incontext.language import Corpus
 from measureformer.storage.files import write_atomically
+from measureformer.text.corpus import documentation
 from measureformer.training.architecture import Architecture
 from measureformer.training.optimization import Optimization
 
@@ -57,7 +58,7 @@ def steps(problem: str) -> int:
 def problem(name: str) -> Any:
     if name == "in context":
         return tasks.linear(DIM)
-    written = text.corpus.documentation()[:300_000]
+    written = documentation()[:300_000]
     letters = text.Tokenizer.characters(written)
     return Corpus(letters.encode(written), letters.size, context=32)
 
@@ -122,7 +123,7 @@ def _structure(heads: Any) -> dict[str, Any]:
         "symmetric share of KᵀQ": lists(heads.symmetric**2 / norm**2),
         "norm of KᵀQ": lists(norm),
         "stable rank of KᵀQ": lists(heads.stable_rank),
-        "eigenvalues of KᵀQ": {"real": lists(eigenvalues.real), "imaginary": lists(eigenvalues.imag)},
+        "eigenvalues of KᵀQ": {"real": lists(np.real(eigenvalues)), "imaginary": lists(np.imag(eigenvalues))},
         "stable rank of V": lists(heads.value_rank),
         "singular values of V": lists(heads.value_singular[..., :rank]),
     }

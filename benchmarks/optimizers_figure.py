@@ -61,7 +61,7 @@ def losses(name: str, variants: dict[str, Any], last: int, least: float | None) 
             if row["at the edge"]:
                 notes.append(f"{optimizer}: best rate at the edge")
             if not lasted.all():
-                notes.append(f"{optimizer}: {(~lasted).sum()} of {len(lasted)} seeds blew up")
+                notes.append(f"{optimizer}: {(~lasted).sum()} of {lasted.size} seeds blew up")
             axis.plot(x, curves[lasted].T, color=look["color"], linewidth=0.5, alpha=0.45)
             if lasted.any():
                 middle = np.median(curves[lasted], axis=0)
@@ -189,15 +189,17 @@ def _head_look(state: str, layer: int) -> dict[str, Any]:
     return look | {"color": PALETTE[layer], "markerfacecolor": "none" if layer else PALETTE[layer]}
 
 
+def _key(label: str, **look: Any) -> Line2D:
+    return Line2D([], [], label=label, **look)
+
+
 def _of_heads(line: str) -> list[Line2D]:
-    trained = [
-        Line2D([], [], label=f"layer {i + 1}", **{**_head_look("trained", i), "linestyle": line}) for i in (0, 1)
-    ]
-    return [*trained, Line2D([], [], label="before training", **{**_head_look("before", 0), "linestyle": line})]
+    trained = [_key(f"layer {i + 1}", **{**_head_look("trained", i), "linestyle": line}) for i in (0, 1)]
+    return [*trained, _key("before training", **{**_head_look("before", 0), "linestyle": line})]
 
 
 def _optimizers() -> list[Line2D]:
-    return [Line2D([], [], label=name, linewidth=1.1, markersize=4, **look) for name, look in LOOKS.items()]
+    return [_key(name, linewidth=1.1, markersize=4, **look) for name, look in LOOKS.items()]
 
 
 def _legend(figure: Figure, title: str, handles: list[Line2D]) -> None:

@@ -151,8 +151,9 @@ def compare_optimizers(
 def _problem(task: Any, architecture: Architecture, batch: int) -> tuple[Callable[[Any], Model], Any]:
     """A model before training, by key, and what is minimised."""
     if isinstance(task, Corpus):
-        sizes = {"vocabulary": task.vocabulary, "context": task.context}
-        return lambda key: LanguageModel.random(key, architecture, **sizes), CorpusLoss(jnp.asarray(task.tokens), batch)
+        return lambda key: LanguageModel.random(
+            key, architecture, vocabulary=task.vocabulary, context=task.context
+        ), CorpusLoss(jnp.asarray(task.tokens), batch)
     if not isinstance(task, AbstractTask):
         raise DtypeError(
             got=f"a task of type {type(task).__name__}",

@@ -18,6 +18,7 @@ from compare import CONSOLE, Number, Row, machine, row, write
 import measureformer as mf
 from measureformer.sequences import SparseAttention, check_pattern, compile_yun, sparse_pattern
 from measureformer.sequences.sparse.attention import Connections
+from measureformer.sequences.sparse.patterns import Family
 
 FAST = "--fast" in sys.argv
 ROUNDS = 5
@@ -43,7 +44,7 @@ def compiled(d: int, n: int, cells: int) -> Number:
     return Number(f"compile ({d}, {n}, 1/{cells}) and run it on 4000 sequences", seconds, 2, "s")
 
 
-def checked(name: str) -> Number:
+def checked(name: Family) -> Number:
     mask = sparse_pattern(name, 512)
     begin = time.perf_counter()
     check_pattern(mask)
@@ -111,7 +112,8 @@ def against_matrix(n: int) -> Row:
 
 def main() -> None:
     numbers = [compiled(*case) for case in ((1, 2, 16), (2, 2, 4), (1, 3, 8))]
-    numbers += [checked(name) for name in ("dense", "causal", "window", "strided", "fixed", "star", "bigbird")]
+    families: tuple[Family, ...] = ("dense", "causal", "window", "strided", "fixed", "star", "bigbird")
+    numbers += [checked(name) for name in families]
     numbers += [growth(name) for name in (("star",) if FAST else SIZES)]
     rows = [against_matrix(n) for n in ((1024,) if FAST else (1024, 4096))]
     write("sequences-fast" if FAST else "sequences", rows, numbers, machine({"ours": len(os.sched_getaffinity(0))}))

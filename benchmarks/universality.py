@@ -42,7 +42,7 @@ def vlasov(head: Any, time: float = 0.5) -> Any:
     return mf.flow(velocity, start, [0.0, time], solver="rk4", steps=4).map(time)
 
 
-def pushed(velocity: Any, time: float = 0.5) -> Callable[[mf.Discrete], mf.Discrete]:
+def pushed(velocity: Any, time: float = 0.5) -> Callable[[mf.Discrete], Any]:
     return lambda mu: mf.flow(velocity, mu, [0.0, time], solver="rk4", steps=4).measures[-1]
 
 
@@ -65,7 +65,8 @@ MAPS = {
 
 def targets(name: str, seed: int) -> Any:
     """Largest held-out errors over the size of the target, by the number of terms."""
-    found = fit(*TARGETS[name], jax.random.key(seed), tol=1e-9)
+    target, domain = TARGETS[name]
+    found = fit(target, domain, jax.random.key(seed), tol=1e-9)
     growth = float(np.diff(found.training_errors).max(initial=0.0))
     rows = {str(row.terms): row.held_out / found.scale for row in found.rows}
     return {"rows": rows, "searched": found.worst / found.scale, "growth of the training error": growth}

@@ -30,7 +30,7 @@ _numbers = itertools.count()
 def claim_source(
     name: str, run: str = HOLDS, control: str = FAILS, *, size: int = 1, imports: str = "", needs: str = "None"
 ) -> str:
-    """The module of a claim. Each run of its experiment adds a letter to a file beside the module."""
+    """The module of a claim. Each of its measurements adds a letter to a file beside the module."""
     return textwrap.dedent(
         """
     from dataclasses import dataclass
@@ -100,7 +100,7 @@ def _place(path: str, text: str) -> str:
 
 
 def runs(folder: Path, package: str, module: str) -> int:
-    """How often the experiment of a planted claim was run."""
+    """How often a planted claim was measured."""
     path = folder / package / f"{module}.runs"
     return len(path.read_text()) if path.exists() else 0
 

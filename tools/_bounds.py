@@ -14,13 +14,14 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 EXTRAS = ("cli", "atlas", "lens", "explore")
 TOOLS = ("pytest", "pytest-xdist", "pytest-benchmark", "hypothesis", "beartype", "packaging", "hatchling", "pyyaml")
 REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)>=([0-9.]+)")
 
 
-def lowest(project: dict[str, object]) -> list[str]:
+def lowest(project: dict[str, Any]) -> list[str]:
     """The dependencies and those of the extras, each at its lower bound; one without a bound is refused.
 
     >>> lowest({"dependencies": ["numpy>=2.0"], "optional-dependencies": {"explore": ["marimo>=0.25"]}})

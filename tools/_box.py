@@ -16,6 +16,7 @@ import numpy as np
 import safetensors.numpy
 
 import measureformer as mf
+from measureformer.text.corpus import documentation
 
 BOX = Path(__file__).parent.parent / "src" / "measureformer" / "lens" / "box"
 LARGEST = 3_000_000
@@ -24,7 +25,7 @@ LARGEST = 3_000_000
 def main() -> None:
     save = Path(tempfile.gettempdir()) / "measureformer-box"
     found = mf.text.train_text(
-        mf.text.corpus.documentation(),
+        documentation(),
         jax.random.key(0),
         architecture=mf.Architecture(width=96, layers=5, heads=4),
         context=128,

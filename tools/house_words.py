@@ -1,4 +1,7 @@
-"""Rule: the repository names no machine. No home folders, no URLs of local files, no package registries."""
+"""Rule: the repository names no machine, and the glossary defines a word once.
+
+No home folders, no URLs of local files, no package registries.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ MADE = re.compile(r"\.|(?:atlas|site|dist)$")
 
 
 def rule(root: Path) -> Iterator[Violation]:
+    yield from _defined_twice(root / "GLOSSARY.md")
     for path in _files(root):
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -30,6 +34,18 @@ def rule(root: Path) -> Iterator[Violation]:
             for pattern, (what, do) in FORBIDDEN.items():
                 if match := pattern.search(line):
                     yield Violation(path, number, f"{what}, {match[0]!r}", do)
+
+
+def _defined_twice(glossary: Path) -> Iterator[Violation]:
+    """Words in the first column of more than one row; each table has a head and a line below it."""
+    seen: dict[str, int] = {"word": 0, "---": 0}
+    for number, line in enumerate(glossary.read_text("utf-8").splitlines() if glossary.is_file() else (), start=1):
+        word = line.strip("| ").split(" | ")[0].split("|")[0].strip() if line.startswith("|") else ""
+        if seen.setdefault(word, number) not in (0, number) and word:
+            what = f"{word!r} is defined in line {seen[word]} too"
+            yield Violation(
+                glossary, number, what, "one word for one concept: rename one of them, or define them together"
+            )
 
 
 def _files(root: Path) -> Iterator[Path]:

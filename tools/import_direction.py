@@ -41,7 +41,9 @@ LEVEL = {folder: level for level, folders in enumerate(ORDER) for folder in fold
 # the library does not know the atlas that checks it
 GUESTS = {"atlas": ("atlas", "explore", "cli"), "explore": ("explore", "cli"), "cli": ("cli",)}
 # the report must be reproducible from stored results alone
-ONLY = {("atlas", "report"): {"atlas", "errors", "figures", "pages", "parallel", "storage"}}
+ONLY: dict[tuple[str, ...], set[str]] = {
+    ("atlas", "report"): {"atlas", "errors", "figures", "pages", "parallel", "storage"}
+}
 CLAIM = re.compile(r"(?<![A-Za-z])[Cc]laim\w*|\w*[a-z]Claim\w*")
 SOURCES = {".py", ".js", ".css", ".html", ".toml"}
 

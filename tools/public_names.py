@@ -4,7 +4,7 @@ Public names are those of the stub `__init__.pyi` of the package and, for each f
 those that the folder's `__init__.py` imports, as in `mf.regularity.lipschitz_ball`; if that is a module, as in
 `mf.incontext.tasks`, then its public functions and classes. A name may be shown in several places if it is the same
 object; there are `MOST` names at most. A block `Arguments:` names every parameter. Exceptions and constants need a
-docstring but neither.
+docstring but neither. What the documentation, docstrings and messages call `mf.…` is public.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from _rules import Violation, homes, main, namespaces, parse
+from _rules import Violation, homes, main, namespaces, parse, python_files
 
 PACKAGE = "measureformer"
 MOST = 230
 ARGUMENTS = re.compile(r"^Arguments:\n((?:[ ]{4}.*\n?|\n)+)", re.MULTILINE)
+ADVERTISED = re.compile(r"\bmf((?:\.[A-Za-z_]\w*)+)")
 NAMED = re.compile(r"^[ ]{4}(\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
 
 
@@ -44,6 +45,7 @@ def rule(root: Path) -> Iterator[Violation]:
     package = root / "src" / PACKAGE
     shown, unresolved = _shown(package)
     yield from unresolved
+    yield from _advertised(root, {f"{public.place}.{public.name}" for public in shown}, _places(package, shown))
     meanings: dict[str, list[Public]] = defaultdict(list)
     for public in shown:
         known = meanings[public.name]
@@ -81,6 +83,24 @@ def _shown(package: Path) -> tuple[list[Public], list[Violation]]:
     for folder in namespaces(package):
         shown += _of_module(importlib.import_module(f"{PACKAGE}.{folder}"), f"mf.{folder}")
     return shown, faults
+
+
+def _places(package: Path, shown: list[Public]) -> set[str]:
+    """Folders and modules that are public under their own names."""
+    return {f"mf.{folder}" for folder in namespaces(package)} | {public.place for public in shown}
+
+
+def _advertised(root: Path, names: set[str], places: set[str]) -> Iterator[Violation]:
+    """What users read of as `mf.…`, and do not find among the public names."""
+    pages = [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]
+    for path in (*pages, *python_files(root, f"src/{PACKAGE}")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            for found in ADVERTISED.finditer(line):
+                parts = found[0].split(".")
+                heads = {".".join(parts[:k]) for k in range(2, len(parts) + 1)}
+                if not heads & names and found[0] not in places:
+                    what = f"{found[0]} is advertised and is not a public name"
+                    yield Violation(path, number, what, "show it in the stub or in its folder, or do not mention it")
 
 
 def _of_module(module: ModuleType, place: str) -> Iterator[Public]:

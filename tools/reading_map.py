@@ -214,8 +214,9 @@ def _public(root: Path) -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for folder in namespaces(package):
         for node in parse(package / folder / "__init__.py").body:
-            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
-                found |= _shown(package, folder, node.module or "", alias.name)
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    found |= _shown(package, folder, node.module or "", alias.name)
     return found | {(home.split(".")[0], name): f"mf.{name}" for name, (home, _) in homes(package).items()}
 
 

@@ -29,8 +29,8 @@ from .attention import coverage as coverage
 from .errors import MeasureformerError as MeasureformerError
 from .figures import Figure as Figure
 from .figures import Series as Series
-from .figures import plot as plot
 from .figures import save_figure as save_figure
+from .figures.plot import plot as plot
 from .flows import flow as flow
 from .flows import gaussian_flow as gaussian_flow
 from .maps import MLP as MLP

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -28,18 +29,36 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"Did you mean {' or '.join(near)}?" if near else ""
 
 
-def suggest_names(module: str, resolve: Callable[[str], Any] | None = None) -> Callable[[str], Any]:
-    """Module-level `__getattr__` whose refusal names the nearest names; notebooks do not show Python's own hint."""
+def suggest_names(
+    module: str, resolve: Callable[[str], Any] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Module-level `__getattr__`, whose refusal names the nearest public names, and `__dir__`, which lists them.
+
+    Notebooks do not show Python's own hint. Public are the names in `__all__`; without one, those that the module
+    imports as themselves, and not the submodules that happen to be loaded.
+    """
+
+    def public() -> list[str]:
+        home = sys.modules[module]
+        return list(vars(home).get("__all__") or _imported_as_themselves(Path(home.__file__ or "")))
 
     def find(name: str) -> Any:
-        if resolve is not None and name in getattr(sys.modules[module], "__all__", ()):
+        if name == "__all__":
+            return public()
+        if resolve is not None and name in public():
             return resolve(name)
-        public = [one for one in dir(sys.modules[module]) if not one.startswith("_")]
-        hint = did_you_mean(name, public) or f"dir({module}) lists what it has."
+        hint = did_you_mean(name, public()) or f"dir({module}) lists what it has."
         # without `obj`, lest Python ask the same question after ours
         raise AttributeError(f"module {module!r} has no attribute {name!r}. {hint}", name=name)
 
-    return find
+    return find, public
+
+
+def _imported_as_themselves(source: Path) -> list[str]:
+    import ast  # here, because importing the package must be quick
+
+    imports = (node for node in ast.parse(source.read_text("utf-8")).body if isinstance(node, ast.ImportFrom))
+    return sorted(alias.name for node in imports for alias in node.names if alias.asname == alias.name)
 
 
 class MeasureformerError(Exception):

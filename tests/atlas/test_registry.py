@@ -181,7 +181,7 @@ def test_result_says_all_that_repeats_it(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(result.fingerprint) == 64
 
 
-def test_seed_and_preset_reach_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seed_and_preset_reach_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", RANDOM, RANDOM)})
     result = check("castin-2025-mu", seed=5, preset="full")
     expected = 10 * float(jax.random.normal(jax.random.key(5)))
@@ -192,19 +192,19 @@ def test_seed_and_preset_reach_the_experiment(tmp_path: Path, monkeypatch: pytes
 
 
 FAULTS = {
-    "raises": (RAISES, FAILS, ["ValueError in the experiment", "the matrix is singular"]),
+    "raises": (RAISES, FAILS, ["ValueError in the measurement", "the matrix is singular"]),
     "control raises": (HOLDS, RAISES, ["ValueError in the control 'false'", "the matrix is singular"]),
-    "no outcome": ("return 3", FAILS, ["int from the experiment"]),
+    "no outcome": ("return 3", FAILS, ["int from the measurement"]),
     "array for a number": (
         "import numpy; return Outcome((Check('x', numpy.zeros(2), high=1.0),))",
         FAILS,
-        ["in the experiment", "TypeError"],
+        ["in the measurement", "TypeError"],
     ),
 }
 
 
 @pytest.mark.parametrize(("run", "control", "words"), FAULTS.values(), ids=FAULTS.keys())
-def test_fault_in_an_experiment_surfaces_under_the_name_of_the_claim(
+def test_fault_in_a_measurement_surfaces_under_the_name_of_the_claim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str, control: str, words: list[str]
 ) -> None:
     package = plant(tmp_path, monkeypatch, {"first/mu.py": claim_source("castin-2025-mu", run, control)})

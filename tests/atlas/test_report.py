@@ -283,7 +283,7 @@ def test_no_claim_is_hidden_whatever_became_of_it(whole: Path) -> None:
     # kills: a page that lists results only, and a search that finds what holds only
     pages = readers(whole)
     cards = {card["id"]: card["class"] for page in pages.values() for card in page.all("article")}
-    kinds = ["holds", "holds", "violated", "control-passed", "inconclusive", "raised", "not-finished", "not-run"]
+    kinds = ["holds", "holds", "violated", "control-not-rejected", "inconclusive", "raised", "not-finished", "not-run"]
     names = [f"castin-2025-{letter}" for letter in "abcdefgh"]
     assert cards == dict(zip(names, kinds, strict=True)) | {"furuya-2024-x": "holds"}
     assert [row["name"] for row in json.loads(pages["index.html"].scripts[0])] == [

@@ -125,7 +125,7 @@ def test_claims_as_json() -> None:
         (["castin-2025-good"], 0, "holds"),
         (["castin-2025-good", "castin-2025-other"], 0, "holds"),
         (["furuya-2024-bad"], 1, "violated"),
-        (["furuya-2024-blind"], 1, "control passed"),
+        (["furuya-2024-blind"], 1, "control not rejected"),
         (["furuya-2024-unsure"], 1, "inconclusive"),
         (["castin-2025-good", "furuya-2024-bad"], 1, "holds"),
     ],
@@ -164,7 +164,7 @@ def test_claim_that_raises_is_shown_with_its_traceback_and_the_others_run() -> N
     done = command("check", "kim-2021-broken", "castin-2025-good")
     assert done.exit_code == 1
     assert "broken.py" in done.stderr
-    assert "ValueError in the experiment of claim kim-2021-broken: the matrix is singular" in done.stderr
+    assert "ValueError in the measurement of claim kim-2021-broken: the matrix is singular" in done.stderr
     assert done.stdout.startswith("holds  castin-2025-good")
 
 
@@ -197,7 +197,7 @@ def test_refusals_are_one_sentence_and_exit_code_2(planted: Path, arguments: lis
 def test_atlas_writes_a_page_and_says_where(planted: Path) -> None:
     done = command("atlas", "--quick", "--only", "first")
     assert done.exit_code == 0
-    assert "[1/2] holds           castin-2025-good" in done.stdout
+    assert "[1/2] holds                 castin-2025-good" in done.stdout
     assert "2 of 2 claims pass." in done.stdout
     assert f"The page is {Path('atlas') / 'index.html'}" in done.stdout
     assert "Next: " in done.stdout
@@ -257,9 +257,9 @@ def test_atlas_with_trouble_ends_with_1_and_names_it(planted: Path) -> None:
     assert done.exit_code == 1
     assert "2 of 6 claims pass." in done.stdout
     for words in (
-        "violated        furuya-2024-bad",
-        "control passed  furuya-2024-blind",
-        "inconclusive    furuya-2024-u",
+        "violated              furuya-2024-bad",
+        "control not rejected  furuya-2024-blind",
+        "inconclusive          furuya-2024-u",
     ):
         assert words in done.stdout
     assert "raised" in done.stdout

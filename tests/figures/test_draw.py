@@ -143,8 +143,13 @@ def test_labels_of_logarithmic_axes_do_not_touch(low: float, ratio: float) -> No
 
 def test_an_axis_below_one_decade_is_linear() -> None:
     # kills: 1.6 × 10¹, 1.8 × 10¹, 2 × 10¹, … over each other
-    assert logarithmic(16.0, 28.0).get_xscale() == logarithmic(16.0, 159.9).get_yscale() == "linear"
-    assert logarithmic(16.0, 160.0).get_xscale() == "log"
+    def scale(high: float, xscale: Any) -> str:
+        line = Series("line", (1.0, 100.0), (16.0, high), role="measured")
+        return draw(plain(series=(line,), xscale=xscale, yscale="log")).axes[0].get_yscale()
+
+    assert [scale(high, "linear") for high in (28.0, 159.9, 160.0)] == ["linear", "linear", "log"]
+    # a power law is straight on two logarithmic axes
+    assert [scale(high, "log") for high in (28.0, 79.9, 80.0)] == ["linear", "linear", "log"]
 
 
 @pytest.mark.parametrize(

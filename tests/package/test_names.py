@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import pydoc
 import subprocess
 import sys
 
@@ -20,7 +22,8 @@ from measureformer.explore.catalogue import find
         ("measureformer", "wasserstien", "wasserstein"),
         ("measureformer", "Gausian", "Gaussian"),
         ("measureformer", "lipschitz", "local_lipschitz"),
-        ("measureformer.incontext", "trian", "train"),
+        ("measureformer.incontext", "trainlearner", "train_learner"),
+        ("measureformer.incontext", "tsaks", "tasks"),
         ("measureformer.clustering", "sphereflow", "sphere_flow"),
         ("measureformer.lens", "diagnos", "diagnose"),
     ],
@@ -41,6 +44,34 @@ def test_what_is_near_nothing_is_told_where_the_names_are() -> None:
     with pytest.raises(AttributeError, match="lists what it has"):
         mf.importlb  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
     assert not hasattr(mf, "__wrapped__")
+
+
+@pytest.mark.parametrize(
+    ("home", "misspelt", "internal"), [("incontext", "saevd", "saved"), ("flows", "driev", "drive")]
+)
+def test_internal_modules_are_not_suggested(home: str, misspelt: str, internal: str) -> None:
+    folder = importlib.import_module(f"measureformer.{home}")
+    assert inspect.ismodule(getattr(folder, internal))
+    with pytest.raises(AttributeError) as told:
+        getattr(folder, misspelt)
+    assert internal not in str(told.value)
+
+
+def test_folders_list_their_public_names_and_no_others() -> None:
+    names = dir(mf.incontext)
+    assert {"train_learner", "tasks", "Task"} <= set(names)
+    assert not {"train", "saved", "task", "TYPE_CHECKING", "_suggest_names"} & set(names)
+    assert mf.incontext.__all__ == names
+    assert dir(mf) == sorted(mf.__all__)
+
+
+def test_help_begins_with_an_overview() -> None:
+    text = inspect.getdoc(mf) or ""
+    chapters = [name for name in dir(mf) if inspect.ismodule(getattr(mf, name))]
+    assert len(chapters) > 10
+    assert [name for name in chapters if name not in text.split()] == []
+    assert "mf.flow(" in text
+    assert "train_learner" in pydoc.render_doc(mf.incontext)
 
 
 def test_python_does_not_ask_the_same_again() -> None:

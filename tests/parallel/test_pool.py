@@ -128,7 +128,7 @@ def test_a_cluster_that_loses_a_worker_loses_nothing(tmp_path: Path, monkeypatch
     # kills: points of a dead worker that are dropped, run for ever, or reported as failures
     here = tmp_path / "pids"
     here.mkdir()
-    # each experiment says which process it is in; the first two wait until one of them has been killed
+    # each task says which process it is in; the first two wait until one of them has been killed
     body = f"""import os, time
     (Path({str(here)!r}) / f"{{os.getpid()}}-{{time.time_ns()}}").touch()
     while not (Path({str(here)!r}).parent / "killed").exists(): time.sleep(0.02)

@@ -186,6 +186,16 @@ NO = {
         whole(TWIN) | {STUB: "from . import b as b\nfrom .a import g as g\n", "src/measureformer/a.py": TWIN},
         "g is one thing in mf and another in mf.b",
     ),
+    "names: advertised": (
+        "public_names",
+        one(FINE) | {"docs/a.md": "Call `mf.f(1)`\nor `mf.a.f`."},
+        "a.md:2: mf.a.f is",
+    ),
+    "names: of an inner module": (
+        "public_names",
+        whole(FINE.replace("def f", "def g")) | {"README.md": "See mf.b.c.g."},
+        "README.md:1: mf.b.c.g is advertised",
+    ),
     "names: too many": (
         "public_names",
         within("".join(FINE.replace("def f", f"def f{i}") for i in range(231))),
@@ -233,6 +243,11 @@ NO = {
     "comparisons: and": ("bare_comparisons", comparing("    a.same_as(b) and a < b\n"), "asserts nothing"),
     "comparisons: all": ("bare_comparisons", comparing("    for _ in a:\n        (a == b).all()\n"), "test_b.py:3:"),
     "words: home": ("house_words", {"a.md": "see /ho" + "me/someone/a.txt"}, "a.md:1: a home folder"),
+    "words: defined twice": (
+        "house_words",
+        {"GLOSSARY.md": "| word | symbol |\n|---|---|\n| cell | δ |\n\n| word |\n|---|\n| cell | a box |\n"},
+        "GLOSSARY.md:7: 'cell' is defined in line 3 too",
+    ),
     "words: local": ("house_words", {"a.txt": "\nfile:" + "///tmp/a"}, "a.txt:2:"),
     "words: registry": ("house_words", {"a.toml": "https://py" + "pi.org/simple"}, "package registry"),
     "code: pickle": ("code_from_data", {"src/a.py": "\nimport pickle\n"}, "a.py:2: pickle: a pickle runs any"),
@@ -284,6 +299,10 @@ YES = {
         chapters("src/measureformer/storage/_a.py", "src/measureformer/storage/_b.py"),
     ),
     "names": ("public_names", one(FINE)),
+    "names: advertised": (
+        "public_names",
+        within(FINE.replace("def f", "def g")) | {"README.md": "See mf.f, mf.b, mf.b.c.g(1) and mf.f.__doc__."},
+    ),
     "names: explained": (
         "public_names",
         one(f"{EXPLAINED}    Arguments:\n        x, y: numbers.\n            Any.\n        *z: more.\n{SUM}"),

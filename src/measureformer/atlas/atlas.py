@@ -59,7 +59,7 @@ class Note:
     builds_on: tuple[str, ...] = ()
     """Names of the claims that it takes further, specialises or uses."""
     open: str = ""
-    """What neither the theory nor this experiment settles."""
+    """What neither the theory nor this measurement settles."""
 
 
 @dataclass(frozen=True)

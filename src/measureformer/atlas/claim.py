@@ -28,7 +28,7 @@ C = TypeVar("C", bound=Config)
 
 @dataclass(frozen=True)
 class Claim(Generic[C]):
-    """A statement with its quantifiers and hypotheses, the experiment that tests it, and its false variants.
+    """A statement with its quantifiers and hypotheses, how it is measured, and its false variants.
 
     `measure(key, config, variant)` measures the checks of one variant: `"claim"` is the statement, any other value is
     the name of one of the `controls`, a false variant that is as near to the statement as possible (a dropped term, a
@@ -41,7 +41,7 @@ class Claim(Generic[C]):
         statement: what is claimed, with its quantifiers.
         hypotheses: what the statement assumes, one sentence each.
         reference: a key of `refs.bib`, with a place in it after a comma: "castin2025, Section 3".
-        measure: the experiment.
+        measure: the measurement.
         controls: name of each control -> what is false in it, in a sentence.
         quick: sizes that take seconds.
         full: the real sizes.

@@ -56,7 +56,7 @@ def check(name: str, *, seed: int = 0, preset: Preset = "quick") -> Result:
     """Run a claim and its controls, and return what was measured.
 
     The same name, seed, preset and versions give the same numbers. An unknown name is refused with the closest ones;
-    an exception in the experiment is raised again under the claim's name.
+    an exception in the measurement is raised again under the claim's name.
 
     Arguments:
         name: the name of a claim; `mf.claims()` lists them.
@@ -147,7 +147,7 @@ def run(entry: Entry, *, seed: int, preset: Preset) -> Result:
     # before the run: if the source is edited meanwhile, the result must not pass for one of the new source
     sources = fingerprint_of(entry, seed=seed, preset=preset)
     start = time.perf_counter()
-    outcome = _measure(entry, "experiment", lambda: claim.measure(key, config, CLAIM))
+    outcome = _measure(entry, "measurement", lambda: claim.measure(key, config, CLAIM))
     controls = tuple(
         Control(name, about, _measure(entry, f"control {name!r}", lambda name=name: claim.measure(key, config, name)))
         for name, about in claim.controls.items()
@@ -197,14 +197,14 @@ def _measure(entry: Entry, what: str, measure: Callable[[], Any]) -> Any:
     except Exception as error:
         raise ClaimRunError(
             got=f"{type(error).__name__} in the {what} of claim {entry.name}: {error}",
-            need="an experiment that ends with an Outcome of plain Python numbers",
-            do=f"The experiment is in module {entry.module}.",
+            need="a measurement that ends with an Outcome of plain Python numbers",
+            do=f"The measurement is in module {entry.module}.",
         ) from error
     if not isinstance(measured, (Outcome, Result)):
         raise ClaimRunError(
             got=f"{type(measured).__name__} from the {what} of claim {entry.name}",
             need="an Outcome",
-            do=f"The experiment is in module {entry.module}.",
+            do=f"The measurement is in module {entry.module}.",
         )
     return measured
 

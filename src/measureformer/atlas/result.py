@@ -95,7 +95,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one variant of an experiment measured: the claim, or one of its controls.
+    """What was measured on one variant: the claim, or one of its controls.
 
     It is violated if one of its checks is, and holds if all of them do; checks that are context do not count.
 

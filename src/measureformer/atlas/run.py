@@ -54,7 +54,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Failure:
-    """A claim whose experiment raised: nothing was measured."""
+    """A claim whose measurement raised: nothing was measured."""
 
     claim: str
     message: str
@@ -220,7 +220,7 @@ def _store(outcome: Result | Failure | NotRun, settings: Settings) -> Result | F
 
 
 def _task(settings: Settings, listed: Listed) -> Result | Failure | NotRun:
-    """What a worker does; it gets the place of the claim, because an experiment may hold what cannot be pickled."""
+    """What a worker does; it gets the place of the claim, because a claim may hold what cannot be pickled."""
     outcome = _run(listed, settings)
     return outcome if settings.scheduler else _store(outcome, settings)
 

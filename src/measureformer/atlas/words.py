@@ -8,15 +8,15 @@ from typing import Literal
 from measureformer.atlas.result import Check, Result
 from measureformer.pages.words import number
 
-Status = Literal["holds", "violated", "inconclusive", "control passed"]
+Status = Literal["holds", "violated", "inconclusive", "control not rejected"]
 
-STATUSES: tuple[Status, ...] = ("holds", "violated", "inconclusive", "control passed")
+STATUSES: tuple[Status, ...] = ("holds", "violated", "inconclusive", "control not rejected")
 
 
 def status(result: Result) -> Status:
     """The verdict in view of the control: a claim whose control is not rejected has shown nothing."""
     if result.verdict == "holds" and not result.passes:
-        return "control passed"
+        return "control not rejected"
     return result.verdict
 
 

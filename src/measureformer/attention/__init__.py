@@ -12,4 +12,4 @@ from measureformer.attention.streaming import Streaming as Streaming
 from measureformer.errors import suggest_names as _suggest_names
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

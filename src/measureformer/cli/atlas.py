@@ -106,10 +106,10 @@ def _line(event: Event) -> str:
     if isinstance(event.outcome, Result):
         seconds = "reused" if event.reused else f"{number(event.outcome.seconds)} s"
         words = f"{seconds}, {left}" if left else seconds
-        return f"{count} {colored(status(event.outcome), 14)}  {event.outcome.claim}  ({words})"
+        return f"{count} {colored(status(event.outcome), 20)}  {event.outcome.claim}  ({words})"
     if isinstance(event.outcome, NotRun):
-        return f"{count} {colored('not run', 14)}  {event.outcome.claim}  {cleaned(event.outcome.message)}"
-    return f"{count} {colored('raised', 14)}  {cleaned(event.outcome.message)}"
+        return f"{count} {colored('not run', 20)}  {event.outcome.claim}  {cleaned(event.outcome.message)}"
+    return f"{count} {colored('raised', 20)}  {cleaned(event.outcome.message)}"
 
 
 def _conclude(done: AtlasRun, page: Path) -> None:
@@ -123,9 +123,9 @@ def _conclude(done: AtlasRun, page: Path) -> None:
     typer.echo(f"{passed} of {passed + len(troubled) + len(done.failures) + len(done.left)} claims pass.")
     for result in done.results:
         if not result.passes:
-            typer.echo(f"  {colored(status(result), 14)}  {result.claim}")
+            typer.echo(f"  {colored(status(result), 20)}  {result.claim}")
     if done.not_run:
-        typer.echo(f"  {colored('not run', 14)}  {len(done.not_run)}, for want of weights: make lens-data")
+        typer.echo(f"  {colored('not run', 20)}  {len(done.not_run)}, for want of weights: make lens-data")
     typer.echo(f"The page is {page}: open it in a browser.")
     if done.interrupted:
         typer.echo(f"Interrupted; left to run: {', '.join(done.left)}. Rerunning the command resumes it.", err=True)

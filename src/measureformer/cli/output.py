@@ -66,7 +66,7 @@ _COLORS = {
     "holds": "green",
     "violated": "red",
     "inconclusive": "yellow",
-    "control passed": "yellow",
+    "control not rejected": "yellow",
     "raised": "red",
     "not run": "yellow",
 }

@@ -20,4 +20,4 @@ from measureformer.clustering.stationary import castin25_stationary_rank as cast
 from measureformer.errors import suggest_names as _suggest_names
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

@@ -81,9 +81,10 @@ class PhaseDiagram(eqx.Module):
             level: share of pairs in [0, 1].
 
         >>> import numpy as np, measureformer as mf
+        >>> from measureformer.clustering.phase import PhaseDiagram
         >>> share = np.array([[0.0, 0.4, 0.8]])
         >>> rest = dict(together_error=0 * share, groups=share, single=share, ensemble=mf.clustering.Ensemble())
-        >>> mf.clustering.phase.PhaseDiagram(np.ones(1), np.arange(3.0), together=share, **rest).boundary(0.6).tolist()
+        >>> PhaseDiagram(np.ones(1), np.arange(3.0), together=share, **rest).boundary(0.6).tolist()
         [1.5]
         """
         level = float(scalar(level, "level"))

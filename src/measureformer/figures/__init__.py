@@ -2,5 +2,4 @@
 
 from measureformer.figures.figure import Figure as Figure
 from measureformer.figures.figure import Series as Series
-from measureformer.figures.plot import plot as plot
 from measureformer.figures.save import save_figure as save_figure

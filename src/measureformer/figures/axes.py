@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from measureformer.errors import need
-from measureformer.figures.figure import Scale
+from measureformer.figures.figure import Figure
 
 LEAST, LARGEST = 1e-100, 1e100
 """Sizes of numbers that are drawn; beyond them the arithmetic of axis limits overflows."""
@@ -20,13 +19,24 @@ _PLAIN = 1e-3, 1e4
 """Logarithmic axes within this range have plain numbers, others powers of ten."""
 
 
-def set_scale(axes: Any, axis: str, scale: Scale, values: Sequence[float]) -> None:
-    """Make an axis logarithmic if that is wanted and its positive numbers span a decade; it stays linear otherwise."""
-    positive = [value for value in values if LEAST <= value <= LARGEST]
-    if scale == "linear" or not positive or max(positive) < 10 * min(positive):
-        return
+def set_scales(axes: Any, figure: Figure) -> None:
+    """Make axes logarithmic where that is wanted and the positive numbers span a decade; they stay linear otherwise.
+
+    Where both are wanted, half as much is enough, so that a power law stays a straight line.
+    """
+    # named positions are 0, 1, 2, …, which no logarithmic axis has
+    wanted = {"x": "linear" if figure.xticks else figure.xscale, "y": figure.yscale}
+    least = 5.0 if set(wanted.values()) == {"log"} else 10.0
+    across = [x for series in figure.series for x in series.x]
+    up = [y for series in figure.series for y in (*series.y, *series.y2)]
+    for axis, values in (("x", across), ("y", up)):
+        positive = [value for value in values if LEAST <= value <= LARGEST]
+        if wanted[axis] == "log" and positive and max(positive) >= least * min(positive):
+            _make_logarithmic(axes, axis, min(positive), max(positive))
+
+
+def _make_logarithmic(axes: Any, axis: str, low: float, high: float) -> None:
     getattr(axes, f"set_{axis}scale")("log", nonpositive="mask")
-    low, high = min(positive), max(positive)
     ticker = need("matplotlib.ticker", "atlas")
     line = getattr(axes, f"{axis}axis")
     line.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0) if math.log10(high / low) < _FEW else (1.0,)))

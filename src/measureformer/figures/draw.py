@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from measureformer.figures.axes import LARGEST, LEAST, set_scale, shaped
+from measureformer.figures.axes import LARGEST, LEAST, set_scales, shaped
 from measureformer.figures.figure import Figure, Series
 from measureformer.figures.lettering import write_legend, write_words
 from measureformer.figures.roles import INK, MARKERS, Look, Looks
@@ -47,12 +47,9 @@ def draw(figure: Figure) -> Drawing:
     with style():
         drawing = blank(WIDTH, _HEIGHT)
         axes: Any = drawing.add_subplot()
-        # named positions are 0, 1, 2, …, which no logarithmic axis has
-        xscale = "linear" if figure.xticks else figure.xscale
-        set_scale(axes, "x", xscale, [x for series in figure.series for x in series.x])
-        if xscale == "linear" and counts(figure):
+        set_scales(axes, figure)
+        if axes.get_xscale() == "linear" and counts(figure):
             axes.xaxis.get_major_locator().set_params(integer=True)
-        set_scale(axes, "y", figure.yscale, [y for series in figure.series for y in (*series.y, *series.y2)])
         bars = _Bars([series for series in figure.series if series.style == "bars"], axes.get_yscale() == "log")
         looks = Looks()
         lines = [series for series in figure.series if series.style == "line"]

@@ -54,10 +54,10 @@ def letter(text: Any, words: str) -> None:
 
 
 def raised(words: str) -> str:
-    """Words with their indices and exponents as mathematics of Matplotlib, if nothing else in them can be read as such.
+    r"""Words with indices and exponents as mathematics of Matplotlib, if nothing else in them can be read as such.
 
-    >>> raised("n^0.28, L^{-4} and head_lower")
-    'n$^{\\mathrm{0.28}}$, L$^{\\mathrm{-4}}$ and head_lower'
+    >>> print(raised("n^0.28, L^{-4} and head_lower"))
+    n$^{\mathrm{0.28}}$, L$^{\mathrm{-4}}$ and head_lower
     """
 
     def script(hit: re.Match[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from measureformer.figures.axes import set_scale
+from measureformer.figures.axes import set_scales
 from measureformer.figures.draw import blank, counts, curve
 from measureformer.figures.figure import Figure
 from measureformer.figures.lettering import letter, wrapped, write_legend
@@ -31,10 +31,9 @@ def draw_panels(figure: Figure) -> Any:
         size = max(width, _NARROWEST), height
         drawing = blank(*size)
         grid = drawing.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).reshape(-1)
-        set_scale(grid[0], "x", figure.xscale, [x for series in figure.series for x in series.x])
-        if figure.xscale == "linear" and counts(figure):
+        set_scales(grid[0], figure)
+        if grid[0].get_xscale() == "linear" and counts(figure):
             grid[0].xaxis.get_major_locator().set_params(integer=True)
-        set_scale(grid[0], "y", figure.yscale, [y for series in figure.series for y in (*series.y, *series.y2)])
         handles: list[Any] = []
         for axes, own in zip(grid, single, strict=False):
             looks = Looks()

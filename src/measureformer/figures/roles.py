@@ -1,6 +1,6 @@
 """One visual language for all figures: what a colour, a dash and a marker mean, in one place.
 
-    measured   solid, in colours, told apart by markers       what the experiment gave
+    measured   solid, in colours, told apart by markers       what was measured
     theory     black or grey, dashed or dotted                bounds, laws, closed forms, tolerances
     control    vermilion, dash-dotted, crosses, hatched       the deliberately false variant
     measure    green, solid                                   tokens and densities themselves

@@ -19,4 +19,4 @@ from measureformer.flows.training import Depth as Depth
 from measureformer.flows.weak import weak_residual as weak_residual
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

@@ -12,4 +12,4 @@ from measureformer.implicit_bias.problem import Problem as Problem
 from measureformer.implicit_bias.svm import misalignment as misalignment
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

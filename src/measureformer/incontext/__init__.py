@@ -17,7 +17,8 @@ from measureformer.incontext.observe import observables as observables
 from measureformer.incontext.retrieval import retrieval as retrieval
 from measureformer.incontext.retrieval import train_reader as train_reader
 from measureformer.incontext.saved import load_learner as load_learner
+from measureformer.incontext.task import Task as Task
 from measureformer.incontext.train import train_learner as train_learner
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

@@ -32,9 +32,9 @@ class TokenPrompts(NamedTuple):
         labels: the most probable next token under that concept, (b,).
     """
 
-    tokens: Int[Any, "b t"]
-    concepts: Int[Any, " b"]
-    labels: Int[Any, " b"]
+    tokens: Int[np.ndarray, "b t"]
+    concepts: Int[np.ndarray, " b"]
+    labels: Int[np.ndarray, " b"]
 
 
 class Belief(NamedTuple):
@@ -45,8 +45,8 @@ class Belief(NamedTuple):
         next: probability of each next token, averaged over concepts, (b, v).
     """
 
-    posterior: Float[Any, "b c"]
-    next: Float[Any, "b v"]
+    posterior: Float[np.ndarray, "b c"]
+    next: Float[np.ndarray, "b v"]
 
 
 class Ginc(eqx.Module):

@@ -133,8 +133,9 @@ class Corpus(NamedTuple):
         context: most tokens that a model reads.
 
     >>> import measureformer as mf
+    >>> from measureformer.incontext.language import Corpus
     >>> letters = mf.text.Tokenizer.characters("to be or not to be")
-    >>> mf.incontext.language.Corpus(letters.encode("to be"), letters.size, context=4).vocabulary
+    >>> Corpus(letters.encode("to be"), letters.size, context=4).vocabulary
     7
     """
 

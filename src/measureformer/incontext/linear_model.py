@@ -162,9 +162,10 @@ def train_linear(
     Ref         zhang2024; ahn2023.
 
     >>> import jax, numpy as np, measureformer as mf
-    >>> start = mf.incontext.linear.LinearModel.random(jax.random.key(0), 2)
+    >>> from measureformer.incontext.linear_model import LinearModel, train_linear
+    >>> start = LinearModel.random(jax.random.key(0), 2)
     >>> few = mf.Optimization(steps=20, rate=0.02)
-    >>> mf.incontext.linear.train_linear(start, np.eye(2), jax.random.key(1), examples=4, optimization=few).losses.shape
+    >>> train_linear(start, np.eye(2), jax.random.key(1), examples=4, optimization=few).losses.shape
     (20,)
     """
     optimization = Optimization(steps=3000, batch=256, rate=0.02, clip=None) if optimization is None else optimization
@@ -219,10 +220,11 @@ def compared(
 
     Ref         vonoswald2023, Section 3.
 
-    >>> import jax, numpy as np, measureformer as mf
-    >>> gd = mf.incontext.linear.LinearModel.descent(0.5 * np.eye(2)[None])
-    >>> prompts = mf.incontext.linear.LinearLoss(np.eye(2), 4, 64).prompts(jax.random.key(0), 64)
-    >>> found = mf.incontext.linear.compared(gd, gd, prompts)
+    >>> import jax, numpy as np
+    >>> from measureformer.incontext.linear_model import LinearLoss, LinearModel, compared
+    >>> gd = LinearModel.descent(0.5 * np.eye(2)[None])
+    >>> prompts = LinearLoss(np.eye(2), 4, 64).prompts(jax.random.key(0), 64)
+    >>> found = compared(gd, gd, prompts)
     >>> found.prediction, round(found.cosine, 12)
     (0.0, 1.0)
     """

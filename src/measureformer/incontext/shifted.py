@@ -76,7 +76,8 @@ def shifted(task: Task) -> dict[str, Task]:
     Ref         garg2022, Section 4.
 
     >>> import measureformer as mf
-    >>> sorted(mf.incontext.tasks.shifted(mf.incontext.tasks.linear(4)))[:3]
+    >>> from measureformer.incontext.shifted import shifted
+    >>> sorted(shifted(mf.incontext.tasks.linear(4)))[:3]
     ['half subspace', 'inputs × 0.333', 'inputs × 0.5']
     """
     if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything

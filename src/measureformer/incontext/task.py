@@ -107,7 +107,7 @@ class Task(AbstractTask):
     >>> def sine(key, x):
     ...     w = jax.random.normal(key, x.shape[-1:], x.dtype)
     ...     return jnp.sin(x @ w)
-    >>> task = mf.incontext.tasks.Task(3, sine, scale=0.5)
+    >>> task = mf.incontext.Task(3, sine, scale=0.5)
     >>> task.sample(jax.random.key(0), batch=2, points=5).y.shape
     (2, 5)
     """
@@ -213,8 +213,8 @@ class Curriculum(eqx.Module):
 
     Ref         garg2022, Appendix A.
 
-    >>> import measureformer as mf
-    >>> plan = mf.incontext.tasks.Curriculum(dims=(5, 1, 2000), points=(11, 2, 2000))
+    >>> from measureformer.incontext.task import Curriculum
+    >>> plan = Curriculum(dims=(5, 1, 2000), points=(11, 2, 2000))
     >>> int(plan.size(plan.dims, 4000, 20)), int(plan.size(plan.points, 10**6, 41))
     (7, 41)
     """

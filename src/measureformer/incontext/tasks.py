@@ -7,7 +7,7 @@ a function of a key and of inputs: the key determines f, so `function(key, ·)` 
         w = jax.random.normal(key, x.shape[-1:], x.dtype)
         return jnp.sin(x @ w)
 
-    task = mf.incontext.tasks.Task(3, sine)
+    task = mf.incontext.Task(3, sine)
 """
 
 from __future__ import annotations

@@ -11,4 +11,4 @@ from measureformer.lens.model import load as load
 from measureformer.lens.model import untrained as untrained
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

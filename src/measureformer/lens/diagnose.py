@@ -78,7 +78,7 @@ class Diagnosis:
         """A column of layers (depth,), or of heads (depth, heads).
 
         Arguments:
-            name: its name in `mf.lens.columns.COLUMNS`.
+            name: its name; the file says what each one is, under `columns`.
             control: take it from the model with shuffled weights.
         """
         layers, heads = self.layers, self.heads
@@ -131,7 +131,7 @@ def diagnose(
     save: PathLike | None = None,
     progress: bool = True,
 ) -> Diagnosis:
-    """Measure a model on a text: every column of `mf.lens.columns`, the effect of a token, growth with the context.
+    """Measure a model on a text: every registered column, the effect of a token, growth with the context.
 
     Arguments:
         model: the model.

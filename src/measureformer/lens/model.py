@@ -39,7 +39,8 @@ def load(path: Source | None = None, *, config: Mapping[str, object] | None = No
         keep: False forgets each layer after use, for models larger than the memory.
 
     >>> import jax, measureformer as mf
-    >>> weights, config = mf.lens.families.gpt2.random_weights(jax.random.key(0), dim=4, depth=1, heads=2)
+    >>> from measureformer.lens.families.gpt2 import random_weights
+    >>> weights, config = random_weights(jax.random.key(0), dim=4, depth=1, heads=2)
     >>> model = mf.lens.load(weights, config=config)
     >>> print(model.layers[0])
     Causal(Residual(MLP ⋄ LayerNorm) ⋄ Residual(AffineAttention[2 heads] ⋄ LayerNorm))

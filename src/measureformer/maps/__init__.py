@@ -28,4 +28,4 @@ from measureformer.maps.variants import UnnormalizedAttention as UnnormalizedAtt
 from measureformer.maps.variation import first_variation as first_variation
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

@@ -7,4 +7,4 @@ from measureformer.mean_field.convergence import mean_field_rate as mean_field_r
 from measureformer.mean_field.convergence import pair_covariance as pair_covariance
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

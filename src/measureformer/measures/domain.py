@@ -238,7 +238,7 @@ class FixedTimes(AbstractDomain):
         times: admissible times, (k,).
 
     >>> import measureformer as mf
-    >>> domain = mf.measures.domain.FixedTimes(mf.Box([-1.0], [1.0]), times=[0.5, 1.0])
+    >>> domain = mf.measures.FixedTimes(mf.Box([-1.0], [1.0]), times=[0.5, 1.0])
     >>> domain.dim, domain.least, domain.admit([[0.0, 0.6], [2.0, 0.9]], [0.2, 0.8])[0].tolist()
     (2, 2, [[0.0, 0.5], [1.0, 1.0]])
     """

@@ -29,4 +29,4 @@ from measureformer.memory.recall import draw_recall as draw_recall
 from measureformer.memory.recall import recall as recall
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

@@ -32,8 +32,7 @@ Side = Literal["bottom", "top", "left", "right"]
 def pictures() -> Float[np.ndarray, "n 24 24"]:
     """Ten small pictures drawn by formulas, black (−1) on white (1); most pixels are white, so they are correlated.
 
-    >>> import measureformer as mf
-    >>> mf.memory.images.pictures().shape
+    >>> pictures().shape
     (10, 24, 24)
     """
     y, x = np.mgrid[1 : -1 : SIZE * 1j, -1 : 1 : SIZE * 1j]
@@ -114,8 +113,7 @@ def noisy(images: ArrayLike, key: Key, share: float = 0.2) -> Float[np.ndarray, 
 def binary(images: ArrayLike) -> Float[np.ndarray, "*n h w"]:
     """Signs of the pixels of pictures (…, h, w), for binary memories; unknown pixels stay 0.
 
-    >>> import measureformer as mf
-    >>> mf.memory.images.binary([[0.5, -0.2], [0.0, 1.0]]).tolist()
+    >>> binary([[0.5, -0.2], [0.0, 1.0]]).tolist()
     [[1.0, -1.0], [0.0, 1.0]]
     """
     return np.sign(checked_pictures(images))
@@ -124,8 +122,8 @@ def binary(images: ArrayLike) -> Float[np.ndarray, "*n h w"]:
 class Images(eqx.Module):
     """Pictures read from files: grey values in [−1, 1], where white is 1, and their names.
 
-    >>> import numpy as np, measureformer as mf
-    >>> mf.memory.images.Images(np.ones((1, 2, 3)), ("white",)).values.shape
+    >>> import numpy as np
+    >>> Images(np.ones((1, 2, 3)), ("white",)).values.shape
     (1, 2, 3)
     """
 
@@ -141,7 +139,7 @@ def read_images(paths: PathLike | Sequence[PathLike], *, size: tuple[int, int] |
         size: (width, height) that all pictures are resized to; by default they must have one size.
 
     >>> import measureformer as mf
-    >>> try: mf.memory.images.read_images([])
+    >>> try: read_images([])
     ... except mf.MeasureformerError as refusal: print(refusal.got)
     no pictures
     """

@@ -30,7 +30,8 @@ class Recall(eqx.Module):
     """The pictures that a memory recalled, one per query.
 
     >>> import measureformer as mf
-    >>> images = mf.memory.images.pictures()
+    >>> from measureformer.memory.images import pictures
+    >>> images = pictures()
     >>> found = mf.memory.recall(images, mf.memory.masked(images))
     >>> found.nearest.tolist(), bool(found.converged.all())
     ([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], True)
@@ -65,7 +66,8 @@ def recall(
             all pictures are stored.
 
     >>> import measureformer as mf
-    >>> images = mf.memory.images.pictures()
+    >>> from measureformer.memory.images import pictures
+    >>> images = pictures()
     >>> found = mf.memory.recall(images, mf.memory.masked(images), generation="classical")
     >>> bool((found.errors > 0.1).any())          # these pictures are correlated, and Hebb's rule mixes them up
     True
@@ -75,7 +77,7 @@ def recall(
         raise ImageError(
             got=f"pictures of shape {images.shape} and queries of shape {queries.shape}",
             need="(n, h, w) and (m, h, w)",
-            do="Read them with one size: mf.memory.images.read_images(paths, size=(32, 32)).",
+            do="Resize them to one shape first.",
         )
     shape = queries.shape
     if generation not in GENERATIONS:
@@ -138,7 +140,8 @@ def draw_recall(
         kind: format of the file.
 
     >>> import measureformer as mf
-    >>> images = mf.memory.images.pictures()[:2]
+    >>> from measureformer.memory.images import pictures
+    >>> images = pictures()[:2]
     >>> queries = mf.memory.masked(images)
     >>> draw_recall(images, queries, {"modern": mf.memory.recall(images, queries)})[:5]
     b'<?xml'

@@ -15,4 +15,4 @@ from measureformer.regularity.local import local_lipschitz as local_lipschitz
 from measureformer.regularity.pairs import worst_pair as worst_pair
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

@@ -20,4 +20,4 @@ from measureformer.sequences.sparse.patterns import sparse_pattern as sparse_pat
 from measureformer.sequences.yun import compile_yun as compile_yun
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

@@ -17,4 +17,4 @@ from measureformer.structure.tokens import to_token_map as to_token_map
 from measureformer.structure.weights import generic as generic
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

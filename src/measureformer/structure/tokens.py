@@ -47,10 +47,9 @@ def repetition(weights: ArrayLike, *, longest: int = LONGEST) -> Repetition:
                 atom keeps at least one token
     Ref         furuya2025, Lemma 2.
 
-    >>> import measureformer as mf
-    >>> mf.structure.tokens.repetition([0.5, 0.25, 0.25]).counts.tolist()
+    >>> repetition([0.5, 0.25, 0.25]).counts.tolist()
     [2, 1, 1]
-    >>> found = mf.structure.tokens.repetition([0.5, 0.5**0.5])
+    >>> found = repetition([0.5, 0.5**0.5])
     >>> bool(found.error < 1e-6), int(found.counts.sum()) <= 4096
     (True, True)
     """
@@ -197,9 +196,9 @@ def check_token_map(T: Tokenwise, domain: AbstractDomain, key: Key, *, trials: i
 
     >>> import jax, measureformer as mf
     >>> box, key = mf.Box([-1.0], [1.0]), jax.random.key(0)
-    >>> mf.structure.tokens.check_token_map(lambda X: X - X.mean(axis=0), box, key).holds
+    >>> check_token_map(lambda X: X - X.mean(axis=0), box, key).holds
     True
-    >>> mf.structure.tokens.check_token_map(lambda X: X - X.sum(axis=0), box, key).witness.kind
+    >>> check_token_map(lambda X: X - X.sum(axis=0), box, key).witness.kind
     'repetition'
     """
     domain, rng = require_domain(domain), generator(key)

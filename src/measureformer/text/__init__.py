@@ -12,4 +12,4 @@ from measureformer.text.train import perplexity as perplexity
 from measureformer.text.train import train_text as train_text
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

@@ -47,8 +47,7 @@ def read_text(path: PathLike) -> str:
 def documentation() -> str:
     """The documentation text inside CPython: the topics of `help()`, several hundred thousand characters.
 
-    >>> import measureformer as mf
-    >>> len(mf.text.corpus.documentation()) > 100_000
+    >>> len(documentation()) > 100_000
     True
     """
     from pydoc_data.topics import topics

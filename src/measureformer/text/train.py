@@ -116,7 +116,7 @@ def _tokens(text: str, tokenizer: str, context: int) -> tuple[Tokenizer, np.ndar
         raise DtypeError(
             got=f"a text of type {type(text).__name__}",
             need="a string",
-            do="Pass mf.text.read_text(path), or mf.text.corpus.documentation().",
+            do="Pass mf.text.read_text(path).",
         )
     if tokenizer not in ("characters", "byte pairs"):
         raise OptionError(

@@ -12,4 +12,4 @@ from measureformer.transport.sliced import sliced_wasserstein as sliced_wasserst
 from measureformer.transport.wasserstein import wasserstein as wasserstein
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

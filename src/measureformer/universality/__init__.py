@@ -21,4 +21,4 @@ from measureformer.universality.targets import variance as variance
 from measureformer.universality.train import train_functional as train_functional
 
 if not TYPE_CHECKING:
-    __getattr__ = _suggest_names(__name__)
+    __getattr__, __dir__ = _suggest_names(__name__)

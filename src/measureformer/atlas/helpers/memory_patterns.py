@@ -1,4 +1,4 @@
-"""Random patterns for the experiments of this chapter."""
+"""Random patterns for the claims of this chapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random data for experiments: a NumPy generator that follows from the claim's key, and compiles nothing; `once`."""
+"""Random data for measurements: a NumPy generator that follows from the claim's key, and compiles nothing; `once`."""
 
 from __future__ import annotations
 

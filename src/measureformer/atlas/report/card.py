@@ -37,7 +37,7 @@ def card(view: View, claim: Shown, figure: bytes | None) -> Markup:
 
 
 def _absent(claim: Shown) -> Markup:
-    said = {"raised": "The experiment raised an error", "not finished": "Not finished", "not run": "Not run"}[
+    said = {"raised": "The measurement raised an error", "not finished": "Not finished", "not run": "Not run"}[
         claim.kind
     ]
     words = one_line(claim.why)

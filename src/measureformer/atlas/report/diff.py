@@ -15,7 +15,7 @@ MOVED = 0.05
 Direction = Literal["worse", "better", "changed"]
 
 # from good to bad; a claim that was not run or not finished says neither
-_RANK: dict[Kind, int] = {"holds": 0, "inconclusive": 1, "control passed": 2, "violated": 3, "raised": 4}
+_RANK: dict[Kind, int] = {"holds": 0, "inconclusive": 1, "control not rejected": 2, "violated": 3, "raised": 4}
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ SIGNS = {
     "holds": "●",
     "violated": "✕",
     "inconclusive": "?",
-    "control-passed": "!",
+    "control-not-rejected": "!",
     "raised": "✕",
     "not-finished": "…",
     "not-run": "○",

@@ -15,7 +15,7 @@ from measureformer.pages.prose import prose
 from measureformer.pages.words import number, one_line
 
 _LANGUAGE = (
-    ("measured", "what the experiment measured: solid lines and filled markers, in colours"),
+    ("measured", "what was measured: solid lines and filled markers, in colours"),
     ("theory", "what theory says, bounds, laws and closed forms: black or grey, dashed or dotted"),
     ("control", "a control, which is false on purpose: vermilion, dash-dotted, crosses or hatches"),
     ("measure", "tokens and densities themselves: green"),

@@ -13,15 +13,7 @@ from measureformer.atlas.words import STATUSES, Status, status
 Kind = Status | Absence
 
 KINDS: tuple[Kind, ...] = (*STATUSES, "raised", "not finished", "not run")
-SAID: dict[Kind, str] = {
-    "holds": "holds",
-    "violated": "violated",
-    "inconclusive": "inconclusive",
-    "control passed": "control not rejected",
-    "raised": "raised an error",
-    "not finished": "not finished",
-    "not run": "not run",
-}
+SAID: dict[Kind, str] = {**{kind: kind for kind in KINDS}, "raised": "raised an error"}
 NOT_ASKED = "was not asked for, and has no stored result."
 
 

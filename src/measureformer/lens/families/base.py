@@ -110,8 +110,8 @@ class Family:
         model_types: values of `model_type` in config.json, or of general.architecture in a GGUF file, that it reads.
         read: a function from the checkpoint to the anatomy.
 
-    >>> import measureformer as mf
-    >>> "gpt2" in mf.lens.families.known()
+    >>> from measureformer.lens.families import known
+    >>> "gpt2" in known()
     True
     """
 

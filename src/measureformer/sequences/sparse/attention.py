@@ -38,8 +38,9 @@ class Connections(NamedTuple):
         n: number of tokens.
 
     >>> import measureformer as mf
+    >>> from measureformer.sequences.sparse.attention import Connections
     >>> head = mf.Attention.head([[0.0]], [[0.0]], [[1.0]])
-    >>> some = mf.sequences.sparse.Connections([0, 1, 1], [0, 0, 1], 2)
+    >>> some = Connections([0, 1, 1], [0, 0, 1], 2)
     >>> mf.sequences.SparseAttention(head, some).tokens([[1.0], [3.0]]).tolist()
     [[1.0], [2.0]]
     """
