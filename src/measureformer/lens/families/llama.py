@@ -37,7 +37,7 @@ def read(checkpoint: Checkpoint) -> Anatomy:
     settings.only("mlp_bias", False)
     if heads % groups or head_dim % 2:
         raise settings.wrong("num_key_value_heads", groups, f"a divisor of {heads}, and heads of even dimension")
-    turns = frequencies(settings, head_dim)
+    turns, (limit, limited_by) = frequencies(settings, head_dim), _limit(settings)
 
     def norm(name: str) -> RMSNorm:
         return RMSNorm(checkpoint.tensor(name, (dim,)), eps=eps)
@@ -82,7 +82,8 @@ def read(checkpoint: Checkpoint) -> Anatomy:
         # the largest matrix of all: one copy of it is enough
         head=lambda: Linear(on_device(checkpoint.tensor(head, (vocabulary, dim)))),
         vocabulary=vocabulary,
-        limit=_limit(settings),
+        limit=limit,
+        limited_by=limited_by,
         causal=True,
     )
 
@@ -97,12 +98,13 @@ def _projection(checkpoint: Checkpoint, name: str, shape: tuple[int, int, int]) 
     return matrix, bias
 
 
-def _limit(settings: Settings) -> int:
-    """The longest context; a sliding window is a mask of its own, and contexts beyond it are refused."""
+def _limit(settings: Settings) -> tuple[int, str]:
+    """The longest context, and what limits it; a sliding window is a mask of its own, and longer ones are refused."""
     limit, window = settings.count("max_position_embeddings", default=2048), settings.config.get("sliding_window")
     # Qwen2 states a window that it does not use unless told to
     used = settings.config.get("use_sliding_window", settings.config.get("model_type") == "mistral")
-    return min(limit, window) if used and type(window) is int else limit
+    sliding = used and type(window) is int and window < limit
+    return (window, "tokens in its sliding window, beyond which it masks") if sliding else (limit, "positions")
 
 
 def frequencies(settings: Settings, head_dim: int) -> np.ndarray:
@@ -140,4 +142,6 @@ def _stretched(settings: Settings, turns: np.ndarray, rope: dict[str, Any]) -> n
     return np.where((waves >= length / high) & (waves <= length / low), between, slow).astype(np.float32)
 
 
-register(Family("LLaMA", ("llama", "mistral", "qwen2"), read))
+ATTENTION = "layers.0.self_attn.q_proj."
+MARKS = {"llama": f"{ATTENTION}weight", "mistral": f"{ATTENTION}weight", "qwen2": f"{ATTENTION}bias"}
+register(Family("LLaMA", ("llama", "mistral", "qwen2"), read, MARKS))
