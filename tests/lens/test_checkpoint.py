@@ -389,9 +389,7 @@ def test_a_torch_model_in_shards_is_one_checkpoint(tmp_path: Path, torch: dict[s
 
 def test_of_two_gguf_files_none_is_chosen(tmp_path: Path) -> None:
     lay(tmp_path, {"q4.gguf": 0, "q8.gguf": 0})
-    with pytest.raises(
-        CheckpointError, match=r"q4\.gguf, q8\.gguf in .*need one file with all weights\. Give"
-    ):
+    with pytest.raises(CheckpointError, match=r"q4\.gguf, q8\.gguf in .*need one file with all weights\. Give"):
         open_checkpoint(tmp_path, CONFIG)
 
 
