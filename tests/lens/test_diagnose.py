@@ -184,7 +184,7 @@ def test_an_interrupted_run_goes_on(model: Any, tmp_path: Path) -> None:
     first = mf.lens.diagnose(model, ids, lipschitz=False, save=tmp_path)
     kept = tmp_path / "layer-001.json"
     row = json.loads(kept.read_text())
-    row["layer"]["rank"] = 123.0
+    row["value"]["layer"]["rank"] = 123.0
     kept.write_text(json.dumps(row))
     (tmp_path / "layer-000.json").write_text("{")  # cut off in the middle: measured again
     again = mf.lens.diagnose(model, ids, lipschitz=False, save=tmp_path)

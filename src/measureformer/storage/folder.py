@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -28,7 +28,8 @@ RECORD = "record "
 class RunFolder(NamedTuple):
     """What is computed is described in `problem.json`; results lie beside it, each written at once.
 
-    The state of a training is one file, and names the problem again: it is whole, or the one before it is still there.
+    Each file names the problem again, so that none is taken for a result of another one. The state of a training is one
+    file: it is whole, or the one before it is still there.
     """
 
     path: Path
@@ -37,7 +38,7 @@ class RunFolder(NamedTuple):
 
     @staticmethod
     @contextmanager
-    def of(path: PathLike | None, about: Mapping[str, Any], data: Iterable[Any] = ()) -> Iterator[RunFolder | None]:
+    def of(path: PathLike | None, about: Mapping[str, Any], data: Iterable[Any] = ()) -> Generator[RunFolder | None]:
         """The folder, new or of the same problem, held against other writers; None without a path.
 
         Refused, with the difference, if it holds another problem. `about` is what is computed, as JSON; of the arrays
@@ -63,24 +64,27 @@ class RunFolder(NamedTuple):
             yield RunFolder(folder, fingerprint(text))
 
     def part(self, name: str, make: Callable[[], Any]) -> Any:
-        """The JSON value in `name.json`; made, and written, if it is not there or cut off."""
+        """The JSON value in `name.json`; made, and written, if it is not there, cut off, or of another problem."""
         file = self.path / f"{name}.json"
-        with suppress(OSError, ValueError):
-            return json.loads(file.read_text(encoding="utf-8"))
-        found = make()
-        write_atomically(file, json.dumps(found).encode())
-        return found
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found = json.loads(file.read_text(encoding="utf-8"))
+            if found["problem"] == self.name:
+                return found["value"]
+        made = make()
+        write_atomically(file, json.dumps({"problem": self.name, "value": made}).encode())
+        return made
 
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
-        """The array in `name.safetensors`; None if it is not there, damaged, or of another shape."""
+        """The array in `name.safetensors`; None if it is not there, damaged, or of another problem or shape."""
         with suppress(OSError, CheckpointError):
-            found = read_safetensors(self.path / f"{name}.safetensors")[0].get("array")
-            if found is not None and found.shape == shape:
+            tensors, metadata = read_safetensors(self.path / f"{name}.safetensors")
+            found = tensors.get("array")
+            if found is not None and found.shape == shape and metadata.get("problem") == self.name:
                 return found
         return None
 
     def write_array(self, name: str, array: np.ndarray) -> None:
-        write_atomically(self.path / f"{name}.safetensors", to_safetensors({"array": array}))
+        write_atomically(self.path / f"{name}.safetensors", to_safetensors({"array": array}, {"problem": self.name}))
 
     def write(self, state: Any, losses: np.ndarray, records: dict[str, np.ndarray]) -> None:
         """Save the state of a training."""

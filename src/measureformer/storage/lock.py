@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ LOCK, OWNER = ".lock", ".owner"
 
 
 @contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
+def only_writer(folder: Path) -> Generator[None]:
     """Hold a folder, which is made if it is not there, against other writers; readers are not kept out.
 
     Refused with `FolderInUseError` while another process, or another call in this one, holds it.

@@ -28,8 +28,7 @@ from measureformer.numerics.arrays import on_device
 def read(checkpoint: Checkpoint) -> Anatomy:
     if "general.architecture" in checkpoint.config:
         checkpoint = renamed(checkpoint)
-    family = checkpoint.config["model_type"]
-    settings = Settings(checkpoint.config, family)
+    settings = Settings(checkpoint.config, checkpoint.config["model_type"])
     dim, heads = settings.count("hidden_size"), settings.count("num_attention_heads")
     groups, vocabulary = settings.count("num_key_value_heads", default=heads), settings.count("vocab_size")
     head_dim = settings.count("head_dim", default=dim // heads)
@@ -103,8 +102,9 @@ def _limit(settings: Settings) -> tuple[int, str]:
     limit, window = settings.count("max_position_embeddings", default=2048), settings.config.get("sliding_window")
     # Qwen2 states a window that it does not use unless told to
     used = settings.config.get("use_sliding_window", settings.config.get("model_type") == "mistral")
-    sliding = used and type(window) is int and window < limit
-    return (window, "tokens in its sliding window, beyond which it masks") if sliding else (limit, "positions")
+    if used and type(window) is int and window < limit:
+        return window, "tokens in its sliding window, beyond which it masks"
+    return limit, "positions"
 
 
 def frequencies(settings: Settings, head_dim: int) -> np.ndarray:
