@@ -88,7 +88,7 @@ class RunFolder(NamedTuple):
 
     def write(self, state: Any, losses: np.ndarray, records: dict[str, np.ndarray]) -> None:
         """Save the state of a training."""
-        entries = {**_named(state), "losses": losses}
+        entries = {**named_leaves(state), "losses": losses}
         entries |= {RECORD + name: np.ascontiguousarray(values) for name, values in records.items()}
         write_atomically(self.path / "state.safetensors", to_safetensors(entries, {"problem": self.name}))
 
@@ -98,7 +98,7 @@ class RunFolder(NamedTuple):
         if not file.exists():
             return state, losses, {}
         found, metadata = read_tensors(file)
-        wanted = _named(state)
+        wanted = named_leaves(state)
         alike = all(
             name in found and (found[name].shape, found[name].dtype) == (leaf.shape, leaf.dtype)
             for name, leaf in wanted.items()
@@ -118,14 +118,19 @@ def _records(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name.removeprefix(RECORD): values for name, values in found.items() if name.startswith(RECORD)}
 
 
-def read_tensors(file: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """The arrays and the metadata of a safetensors file, or a refusal."""
+def read_tensors(file: Path, like: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The arrays and the metadata of a safetensors file, or a refusal; arrays of `like` must be there in its shapes."""
     try:
-        return read_safetensors(file)
+        found, metadata = read_safetensors(file)
     except OSError as error:
         raise damaged(file, f"cannot be read ({error})") from error
     except CheckpointError as error:
         raise damaged(file, f"cannot be read ({error.got})") from error
+    for name, leaf in (like or {}).items():
+        if name not in found or found[name].shape != leaf.shape:
+            there = f"of shape {found[name].shape}" if name in found else "missing"
+            raise damaged(file, f"has {name} {there}, and needs it of shape {leaf.shape}")
+    return found, metadata
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -151,9 +156,9 @@ def damaged(file: Path, what: str) -> SavedRunError:
     )
 
 
-def _named(state: Any) -> dict[str, np.ndarray]:
-    """The leaves of the state by their place in it, in the order of the tree."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+def named_leaves(tree: Any) -> dict[str, np.ndarray]:
+    """The leaves of a tree by their place in it, in its order."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
 
 
