@@ -19,7 +19,7 @@ CLAIMS = f"{SOURCE}/atlas/claims"
 
 SUPPORT = ("numerics", "training", "storage", "parallel", "figures", "pages", "atlas", "explore", "cli")
 """Folders of the package and of the tests that are no chapters."""
-TESTS = ("package", "repository", "tools")
+TESTS = ("benchmarks", "package", "repository", "tools")
 """Further folders of the tests."""
 PAGES = (
     *("index", "gallery", "cheat_sheet", "coming_from", "reading_map", "corrections", "limits", "imports"),

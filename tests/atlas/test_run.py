@@ -247,7 +247,7 @@ def test_no_jobs_are_refused(garden: Garden, jobs: int) -> None:
 
 def test_folder_that_is_a_file_is_refused(garden: Garden) -> None:
     (garden.folder / "atlas").write_text("not a folder")
-    with pytest.raises(OutputError, match="Choose another folder"):
+    with pytest.raises(OutputError, match="--out"):
         garden.run()
 
 

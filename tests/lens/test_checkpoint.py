@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import struct
+import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -17,8 +20,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save, save_file
 
 from measureformer.errors import CheckpointError, DtypeError
-from measureformer.lens.checkpoint import INDEX, open_checkpoint
+from measureformer.lens.checkpoint import INDICES, open_checkpoint
 from measureformer.lens.gguf import open_gguf
+from measureformer.lens.torch_files import conversion
 from measureformer.storage.safetensors import open_safetensors, read_safetensors, to_safetensors
 
 gguf = pytest.importorskip("gguf")
@@ -101,7 +105,7 @@ def test_a_folder_in_shards_is_one_checkpoint(tmp_path: Path) -> None:
     save_file({"a": TENSORS["a"]}, tmp_path / "one.safetensors")
     save_file({"b.c": TENSORS["b.c"]}, tmp_path / "two.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": "one.safetensors", "b.c": "two.safetensors"}}))
+    (tmp_path / INDICES[0]).write_text(json.dumps({"weight_map": {"a": "one.safetensors", "b.c": "two.safetensors"}}))
     checkpoint = open_checkpoint(tmp_path)
     assert checkpoint.names == {"a", "b.c"}
     assert checkpoint.config == CONFIG
@@ -114,7 +118,7 @@ def test_an_index_that_points_elsewhere_is_refused(tmp_path: Path, name: str) ->
     folder = tmp_path / "model"
     (folder / "sub").mkdir(parents=True)
     save_file({"a": TENSORS["a"]}, folder / "sub" / "one.safetensors")
-    (folder / INDEX).write_text(json.dumps({"weight_map": {"a": name}}))
+    (folder / INDICES[0]).write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(CheckpointError, match="same folder"):
         open_checkpoint(folder, CONFIG)
 
@@ -283,9 +287,9 @@ def test_damaged_gguf_never_crashes(packed: Path, tmp_path_factory: Any, data: s
         ({"model.safetensors": save(TENSORS), "config.json": b"{"}, "not JSON"),
         ({"model.safetensors": save(TENSORS), "config.json": b"[1]"}, "JSON list"),
         ({"a.safetensors": save(TENSORS), "b.safetensors": save(TENSORS), "config.json": b"{}"}, "index"),
-        ({INDEX: b'{"weight_map": {"a": 3}}'}, "weight_map"),
-        ({INDEX: b'{"weight_map": {"a": "one.safetensors"}}'}, "every shard"),
-        ({INDEX: b'{"weight_map": {"zz": "m.safetensors"}}', "m.safetensors": save(TENSORS)}, "no shard has"),
+        ({INDICES[0]: b'{"weight_map": {"a": 3}}'}, "weight_map"),
+        ({INDICES[0]: b'{"weight_map": {"a": "one.safetensors"}}'}, "every shard"),
+        ({INDICES[0]: b'{"weight_map": {"zz": "m.safetensors"}}', "m.safetensors": save(TENSORS)}, "no shard has"),
     ],
 )
 def test_incomplete_folders_are_refused(tmp_path: Path, files: dict[str, bytes], words: str) -> None:
@@ -293,6 +297,141 @@ def test_incomplete_folders_are_refused(tmp_path: Path, files: dict[str, bytes],
         (tmp_path / name).write_bytes(raw)
     with pytest.raises(CheckpointError, match=words):
         open_checkpoint(tmp_path)
+
+
+class Tensor:
+    """What is used of a tensor of torch."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def float(self) -> Tensor:
+        return Tensor(self.array.astype(np.float32))
+
+    def numpy(self) -> np.ndarray:
+        return self.array
+
+    def contiguous(self) -> Tensor:
+        return Tensor(np.ascontiguousarray(self.array))
+
+    def clone(self) -> Tensor:
+        return Tensor(self.array.copy("K"))
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A torch that opens files of these names: their contents, or what it raises."""
+    files: dict[str, Any] = {}
+
+    def load(path: Any, *, map_location: str, weights_only: bool) -> Any:
+        # a file from a machine with a GPU opens here, and none runs a program
+        assert (map_location, weights_only) == ("cpu", True)
+        found = files[Path(path).name]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    is_tensor = lambda value: isinstance(value, Tensor)  # noqa: E731
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(load=load, Tensor=Tensor, is_tensor=is_tensor))
+    return files
+
+
+def state(*names: str) -> dict[str, Any]:
+    return {name: Tensor(np.full((2, 3), len(name), np.float16)) for name in names}
+
+
+def lay(folder: Path, files: dict[str, Any]) -> None:
+    """Empty files of these names: what is in them is what `torch` says."""
+    for name in files:
+        (folder / name).write_bytes(b"")
+
+
+def test_files_of_trainers_are_not_weights(tmp_path: Path, torch: dict[str, Any]) -> None:
+    torch |= {"optimizer.pt": {"state": {}}, "pytorch_model.bin": state("a"), "training_args.bin": {}}
+    torch |= {"rng_state_0.pth": {}, "scheduler.pt": {}, "other.pt": state("b")}
+    lay(tmp_path, torch)
+    assert open_checkpoint(tmp_path, CONFIG).names == {"a"}
+    (tmp_path / "pytorch_model.bin").unlink()
+    assert open_checkpoint(tmp_path, CONFIG).names == {"b"}
+    # of two with other names, either may be meant
+    lay(tmp_path, {"another.pt": 0})
+    with pytest.raises(CheckpointError, match=r"another\.pt, other\.pt in .*Give the path of one"):
+        open_checkpoint(tmp_path, CONFIG)
+    assert open_checkpoint(tmp_path / "other.pt", CONFIG).names == {"b"}
+
+
+def test_a_torch_model_in_shards_is_one_checkpoint(tmp_path: Path, torch: dict[str, Any]) -> None:
+    one, two = "pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"
+    torch |= {one: state("a"), two: state("bb", "c")}
+    lay(tmp_path, torch)
+    with pytest.raises(CheckpointError, match=INDICES[1]):
+        open_checkpoint(tmp_path, CONFIG)
+    index = {"weight_map": {"a": one, "bb": two, "c": two}}
+    (tmp_path / INDICES[1]).write_text(json.dumps(index))
+    found = open_checkpoint(tmp_path, CONFIG)
+    assert found.names == {"a", "bb", "c"}
+    np.testing.assert_array_equal(found.tensor("bb"), np.full((2, 3), 2.0))
+    torch[two] = state("bb")
+    with pytest.raises(CheckpointError, match="1 tensors that no shard has, such as 'c'"):
+        open_checkpoint(tmp_path, CONFIG)
+    (tmp_path / two).unlink()
+    with pytest.raises(CheckpointError, match="every shard"):
+        open_checkpoint(tmp_path, CONFIG)
+    # one shard alone is not the model
+    (tmp_path / INDICES[1]).unlink()
+    with pytest.raises(CheckpointError, match="an index that says which file holds what"):
+        open_checkpoint(tmp_path, CONFIG)
+    # safetensors are preferred, whatever lies beside them
+    (tmp_path / INDICES[1]).write_text(json.dumps(index))
+    write(tmp_path, save(TENSORS))
+    assert open_checkpoint(tmp_path, CONFIG).names == TENSORS.keys()
+
+
+def test_of_two_gguf_files_none_is_chosen(tmp_path: Path) -> None:
+    lay(tmp_path, {"q4.gguf": 0, "q8.gguf": 0})
+    with pytest.raises(CheckpointError, match=r"q4\.gguf, q8\.gguf in .*need one file with all weights\. Give"):
+        open_checkpoint(tmp_path, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (ValueError("Weights only load failed. Unsupported global: GLOBAL fairseq.Task"), r"weights \(fairseq\.Task\)"),
+        (RuntimeError("PytorchStreamReader failed"), "truncated or damaged"),
+        ({"args": 1, "epoch": 2}, "without tensors; it holds args, epoch"),
+        ([1, 2], "it holds nothing"),
+    ],
+)
+def test_torch_files_without_weights_are_refused(tmp_path: Path, torch: dict[str, Any], found: Any, words: str) -> None:
+    torch["model.pt"] = found
+    lay(tmp_path, torch)
+    with pytest.raises(CheckpointError, match=words):
+        open_checkpoint(tmp_path / "model.pt", CONFIG)
+
+
+@pytest.mark.parametrize("wrap", [lambda w: w, lambda w: {"state_dict": w, "epoch": 3}])
+def test_the_conversion_that_is_suggested_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch: dict[str, Any], wrap: Any
+) -> None:
+    names = ["it's $HOME.bin", "two.bin"]
+    turned = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3).T)
+    torch |= {names[0]: wrap({"turned": turned, "version": 3}), names[1]: wrap(state("b"))}
+
+    def save_all(tensors: dict[str, Any], path: str) -> None:
+        # as safetensors.torch: only tensors, and only contiguous ones
+        assert all(isinstance(one, Tensor) and one.array.flags.c_contiguous for one in tensors.values())
+        save_file({name: one.array for name, one in tensors.items()}, path)
+
+    made = SimpleNamespace(save_file=save_all)
+    monkeypatch.setitem(sys.modules, "safetensors.torch", made)
+    monkeypatch.setattr("safetensors.torch", made, raising=False)
+    python, option, program = shlex.split(conversion(names))
+    assert (python, option) == ("python", "-c")
+    monkeypatch.chdir(tmp_path)
+    exec(program, {})
+    found = open_checkpoint(tmp_path, CONFIG)
+    np.testing.assert_array_equal(found.tensor("turned"), turned.array)
+    assert found.names == {"turned", "b"}
 
 
 def test_an_archive_that_grows_is_refused(tmp_path: Path) -> None:

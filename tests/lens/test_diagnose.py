@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,22 +10,16 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import measureformer as mf
 from lens_reference import folder, stored
-from measureformer.cli.app import app
-from measureformer.errors import SavedRunError, TextError
+from measureformer.errors import SavedRunError
 from measureformer.lens.columns import COLUMNS, Look, one_head
 from measureformer.lens.diagnose import identity
-from measureformer.lens.figures import DRAWN, figures
+from measureformer.lens.figures import figures
 from measureformer.lens.measure_laws import laws
 from measureformer.lens.separation import separation
 from measureformer.lens.sweep import fit_exponent, lengths_up_to, sampling_errors, starts
-from measureformer.storage.safetensors import read_safetensors, to_safetensors
-from measureformer.text import read_text
-
-TEXT = " ".join(f"w{i % 37}" for i in range(40))
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +184,7 @@ def test_an_interrupted_run_goes_on(model: Any, tmp_path: Path) -> None:
     first = mf.lens.diagnose(model, ids, lipschitz=False, save=tmp_path)
     kept = tmp_path / "layer-001.json"
     row = json.loads(kept.read_text())
-    row["layer"]["rank"] = 123.0
+    row["value"]["layer"]["rank"] = 123.0
     kept.write_text(json.dumps(row))
     (tmp_path / "layer-000.json").write_text("{")  # cut off in the middle: measured again
     again = mf.lens.diagnose(model, ids, lipschitz=False, save=tmp_path)
@@ -230,29 +223,6 @@ def test_the_tokenizer_counts_in_the_fingerprint(tmp_path: Path) -> None:
     assert {name for name, value in identity(model, ids).items() if first[name] != value} == {"tokenizer"}
 
 
-def test_reports_of_two_models_have_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text(TEXT)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("measureformer.lens.figures.DRAWN", {"rank": DRAWN["rank"]})
-    for name in ("base", "merged"):
-        (tmp_path / name).mkdir()
-        where = folder(tmp_path / name, "gpt2")
-        if name == "merged":
-            tensors, metadata = read_safetensors(where / "model.safetensors")
-            changed = next(one for one, array in tensors.items() if array.ndim == 2)
-            tensors[changed] = 2 * tensors[changed]
-            (where / "model.safetensors").write_bytes(to_safetensors(tensors, metadata))
-        for _ in range(2):
-            result = CliRunner().invoke(app, ["lens", str(where), "--text", str(text), "--tokens", "8", "--quick"])
-            assert result.exit_code == 0, result.output
-    pages = list(tmp_path.glob("lens/*/lens.json"))
-    # kills: one default folder for all, and one that changes from run to run
-    assert len(pages) == 2
-    columns = [json.loads(page.read_text())[0]["layers"] for page in pages]
-    assert columns[0] != columns[1]
-
-
 def test_a_table_is_diagnosed_too() -> None:
     drawn = stored("tabpfn")
     model = mf.lens.load(drawn.weights, config=drawn.config)
@@ -261,75 +231,6 @@ def test_a_table_is_diagnosed_too() -> None:
     assert found.column("entropy").shape == (3, 2)
     assert found.sensitivity == []
     assert json.loads(found.to_json())["family"] == "TabPFN"
-
-
-def test_the_command_writes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, text = folder(tmp_path, "gpt2"), tmp_path / "text.txt"
-    text.write_text(TEXT)
-    arguments = ["lens", str(where), "--text", str(text), "--tokens", "20", "--quick", "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    # what the reference says of a configuration goes elsewhere
-    assert result.stdout.startswith("GPT-2")
-    # kills: columns that do not align in a pipe
-    table = result.stdout.splitlines()[1:4]
-    assert table[0].startswith("layer  norm ")
-    assert len({len(line) for line in table}) == 1
-    page = (tmp_path / "out" / "index.html").read_text()
-    assert "Do tokens cluster?" in page
-    assert "How Lipschitz" not in page  # what was not measured is not drawn
-    assert "20 tokens" in page
-    assert (tmp_path / "out" / "figures" / "rank.svg").is_file()
-    numbers = json.loads((tmp_path / "out" / "lens.json").read_text())
-    assert len(numbers) == 1
-    assert len(numbers[0]["layers"]) == 2
-    # the same command against another text, as JSON: the first model's layers are taken from the folder
-    monkeypatch.setattr("measureformer.lens.figures.DRAWN", {"rank": DRAWN["rank"], "first": DRAWN["first"]})
-    other = tmp_path / "other.txt"
-    other.write_text(" ".join(reversed(TEXT.split())))
-    result = CliRunner().invoke(app, [*arguments, "--against", str(other), "--json"])
-    assert result.exit_code == 0, result.output
-    assert len(json.loads(result.stdout)) == 2
-
-
-def test_no_part_of_a_report_passes_for_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, text = folder(tmp_path, "gpt2"), tmp_path / "text.txt"
-    text.write_text(TEXT)
-
-    def fails(look: Look) -> float:
-        if look.step.index:
-            raise KeyboardInterrupt
-        return 0.0
-
-    monkeypatch.setitem(COLUMNS, "rank", dataclasses.replace(COLUMNS["rank"], of=fails))
-    out = tmp_path / "out"
-    arguments = ["lens", str(where), "--text", str(text), "--tokens", "20", "--quick", "--out", str(out)]
-    assert CliRunner().invoke(app, arguments).exit_code == 130
-    assert (out / "run-0" / "layer-000.json").is_file()
-    assert not (out / "index.html").exists()
-    assert not (out / "lens.json").exists()
-
-
-def test_the_command_refuses_in_one_sentence(tmp_path: Path) -> None:
-    where = folder(tmp_path, "gpt2")
-    binary = tmp_path / "binary.txt"
-    binary.write_bytes(b"\xff\xfe\x00")
-    for arguments, words in [
-        ([str(tmp_path / "nothing")], "not there"),
-        ([str(where), "--text", str(binary)], "not UTF-8"),
-        ([str(where), "--text", str(tmp_path / "no.txt")], "No such file"),
-    ]:
-        result = CliRunner().invoke(app, ["lens", *arguments, "--out", str(tmp_path / "out")])
-        assert result.exit_code == 2
-        assert words in result.output
-    assert not (tmp_path / "out").exists()
-    with pytest.raises(TextError, match="empty"):
-        read_text(Path(_written(tmp_path / "blank.txt", " \n")))
-
-
-def _written(path: Path, text: str) -> str:
-    path.write_text(text)
-    return str(path)
 
 
 def test_lipschitz_constants_of_layers_and_heads_are_bracketed() -> None:

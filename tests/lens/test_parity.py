@@ -253,7 +253,7 @@ def test_texts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     ("name", "changes", "error", "words"),
     [
         ("gpt2", {"model_type": "mamba"}, FamilyError, "known: albert, bert"),
-        ("gpt2", {"model_type": None}, FamilyError, "known"),
+        ("gpt2", {"model_type": None}, FamilyError, 'Add "model_type": "gpt2" to config'),
         ("gpt2", {"n_head": 3}, FamilyError, "divisor"),
         ("gpt2", {"n_head": "4"}, FamilyError, "whole number"),
         ("gpt2", {"n_layer": 5}, CheckpointError, "no tensor h.2|no tensor transformer.h.2"),
@@ -284,9 +284,65 @@ def test_no_configuration_crashes_a_reader(name: str) -> None:
                 mf.lens.load(drawn.weights, config=drawn.config | {key: value})
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_missing_model_type_is_recognised_by_the_tensors(name: str) -> None:
+    drawn = stored(name)
+    config = {key: value for key, value in drawn.config.items() if key != "model_type"}
+    with pytest.raises(FamilyError, match='Add "model_type": ') as refused:
+        mf.lens.load(drawn.weights, config=config)
+    said = str(refused.value).partition("names of ")[2].partition(";")[0]
+    assert drawn.config["model_type"] in said.split(" or ")
+    with pytest.raises(FamilyError, match="known: albert"):
+        mf.lens.load({"x": np.zeros(1)}, config=config)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "_orig_mod.module.", "module.module."])
+@pytest.mark.parametrize("name", ["gpt2", "tabpfn"])
+def test_prefixes_of_torch_modules_are_left_out(name: str, prefix: str) -> None:
+    drawn, model, given = opened(name)
+    weights = {prefix + key: array for key, array in drawn.weights.items()}
+    # a submodule that was compiled has the prefix inside of its name
+    inner = {key.replace(".weight", "._orig_mod.weight"): array for key, array in drawn.weights.items()}
+    for wrapped in (weights, inner):
+        found = mf.lens.load(wrapped, config=drawn.config)
+        assert found.checkpoint.names == model.checkpoint.names
+        np.testing.assert_array_equal(found.logits(given), model.logits(given))
+
+
+def test_a_weight_that_is_not_finite_is_named() -> None:
+    drawn = stored("gpt2")
+    for part, value in (("attn.c_proj.weight", np.nan), ("ln_f.bias", np.inf), ("wte.weight", -np.inf)):
+        name = next(key for key in drawn.weights if key.endswith(part))
+        broken = np.array(drawn.weights[name])
+        broken[3] = value
+        model = mf.lens.load(drawn.weights | {name: broken}, config=drawn.config)
+        with pytest.raises(CheckpointError, match=f"{broken[3].size} entries of tensor {name}"):
+            model.logits([3, 4])
+
+
+@pytest.mark.parametrize("file", ["vocab.txt", "vocab.json", "tokenizer.model"])
+def test_a_tokenizer_in_an_older_format_is_named(tmp_path: Path, file: str) -> None:
+    where = folder(tmp_path, "gpt2")
+    (where / "tokenizer.json").unlink(missing_ok=True)
+    model = mf.lens.load(where)
+    for text in (model.tokens, model.tokenized):
+        with pytest.raises(TextError, match="Copy it there"):
+            text("w1")
+    (where / file).write_text("w1")
+    for text in (model.tokens, model.tokenized):
+        with pytest.raises(TextError, match=rf"which has {file} only.*AutoTokenizer"):
+            text("w1")
+    assert model.tokens([1, 2]).tolist() == [1, 2]
+
+
 def test_a_sliding_window_limits_the_context() -> None:
     drawn, model, _ = opened("mistral")
     assert model.anatomy.limit == 32
+    with pytest.raises(TextError, match="33 tokens for a model with 32 tokens in its sliding window"):
+        model.tokens([3] * 33)
+    _, plain, _ = opened("llama")
+    with pytest.raises(TextError, match="65 tokens for a model with 64 positions"):
+        plain.tokens([3] * 65)
     wide = mf.lens.load(drawn.weights, config=drawn.config | {"sliding_window": None})
     assert wide.anatomy.limit == 64
 

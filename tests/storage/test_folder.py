@@ -126,6 +126,19 @@ def test_parts_are_made_once_and_again_if_they_are_cut_off(tmp_path: Path) -> No
         assert folder.array("three", ()) is None
 
 
+def test_parts_of_another_problem_are_not_used(tmp_path: Path) -> None:
+    # kills: files that are believed by their names, when the description was deleted or the folder copied together
+    with RunFolder.of(tmp_path, {"seed": 1}) as folder:
+        assert folder is not None
+        folder.part("one", lambda: 1)
+        folder.write_array("two", np.ones(1))
+    (tmp_path / "problem.json").unlink()
+    with RunFolder.of(tmp_path, {"seed": 2}) as folder:
+        assert folder is not None
+        assert folder.array("two", (1,)) is None
+        assert folder.part("one", lambda: 2) == 2
+
+
 def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
     for text in ("{", "[]"):
         (tmp_path / "problem.json").write_text(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -130,3 +131,35 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path / "file" / "folder"):
         with pytest.raises(OutputError, match="need a folder that can be written to"), only_writer(path):
             pass
+
+
+def test_a_lock_on_a_file_that_was_removed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the owner before removes the file after it was opened here, and the next one makes another
+    lock_file, removed = fcntl.flock, []
+
+    def flock(descriptor: int, how: int) -> None:
+        lock_file(descriptor, how)
+        if not removed:
+            (tmp_path / LOCK).unlink()
+            removed.append(descriptor)
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with only_writer(tmp_path):
+        assert (tmp_path / LOCK).is_file()
+    assert removed
+
+
+def test_of_two_that_find_a_dead_lock_one_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "fcntl", None)
+    quicker = json.dumps({"pid": 1, "host": "elsewhere"})
+
+    def has_ended(text: str) -> bool:
+        # meanwhile another process takes the lock over
+        (tmp_path / OWNER).write_text(quicker)
+        return True
+
+    (tmp_path / OWNER).write_text(json.dumps({"pid": 2, "host": HERE}))
+    monkeypatch.setattr(lock, "_has_ended", has_ended)
+    with pytest.raises(FolderInUseError, match="process 1 on elsewhere"), only_writer(tmp_path):
+        pass
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(OWNER, quicker)]

@@ -29,6 +29,7 @@ from measureformer.storage.files import write_atomically
 from measureformer.storage.lock import only_writer
 
 RESULTS = "results"
+DO = "Choose another folder with --out, or make room."
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def run_atlas(entries: Sequence[Listed], settings: Settings, on_event: Callable[
         done[outcome.claim] = outcome
         on_event(Event(outcome, len(done), len(entries), reused, None if reused else clock.left(outcome.claim)))
 
-    with only_writer(settings.out), suppress(KeyboardInterrupt):
+    with only_writer(settings.out, do=DO), suppress(KeyboardInterrupt):
         waiting: list[Listed] = []
         for entry in entries:
             result = None if settings.fresh else stored(entry, settings)
@@ -215,7 +216,7 @@ def _run(entry: Listed, settings: Settings) -> Result | Failure | NotRun:
 
 def _store(outcome: Result | Failure | NotRun, settings: Settings) -> Result | Failure | NotRun:
     if isinstance(outcome, Result):
-        write_atomically(claim_file(settings.out / RESULTS, outcome.claim, "json"), outcome.to_json().encode())
+        write_atomically(claim_file(settings.out / RESULTS, outcome.claim, "json"), outcome.to_json().encode(), do=DO)
     return outcome
 
 

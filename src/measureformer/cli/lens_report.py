@@ -48,7 +48,7 @@ def run_lens(request: Request) -> tuple[list[Diagnosis], Path]:
             pairs.append((model, read_text(request.against)) if another_text else (load(request.against), text))
     tokenized = [(model, _tokens(request, model, text)) for model, text in pairs]
     out = _folder(request, tokenized) if request.out is None else request.out
-    with only_writer(out):
+    with only_writer(out, do="Choose another folder with --out, or make room."):
         found = [
             diagnose(model, ids, lipschitz=not request.quick, save=out / f"run-{i}")
             for i, (model, ids) in enumerate(tokenized)

@@ -7,24 +7,21 @@ from dataclasses import fields
 from pathlib import Path
 
 import jax
-import numpy as np
 
 from measureformer.errors import MeasureformerError
 from measureformer.incontext.models import InContextModel
 from measureformer.numerics.arrays import on_device
 from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
-from measureformer.storage.folder import damaged, read_json, read_tensors
+from measureformer.storage.folder import damaged, named_leaves, read_json, read_tensors
 from measureformer.storage.safetensors import to_safetensors
 from measureformer.training.architecture import Architecture
 
 
 def write_model(folder: Path, model: InContextModel) -> None:
     """Write both files, each atomically."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(model)
-    entries = {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
     write_atomically(folder / "model.json", json.dumps(model.about(), indent=1).encode())
-    write_atomically(folder / "model.safetensors", to_safetensors(entries))
+    write_atomically(folder / "model.safetensors", to_safetensors(named_leaves(model)))
 
 
 def load_learner(folder: PathLike) -> InContextModel:
@@ -53,11 +50,6 @@ def load_learner(folder: PathLike) -> InContextModel:
         )
     except (KeyError, TypeError, MeasureformerError) as error:
         raise damaged(file, f"is not what training writes ({error})") from error
-    tensors, _ = read_tensors(file.with_suffix(".safetensors"))
-    leaves, structure = jax.tree_util.tree_flatten_with_path(shell)
-    wanted = {jax.tree_util.keystr(path): leaf.shape for path, leaf in leaves}
-    for name, shape in wanted.items():
-        if name not in tensors or tensors[name].shape != shape:
-            found = tensors[name].shape if name in tensors else "nothing"
-            raise damaged(file.with_suffix(".safetensors"), f"has {found} where {name} of shape {shape} should be")
-    return jax.tree.unflatten(structure, [on_device(tensors[name]) for name in wanted])
+    wanted = named_leaves(shell)
+    tensors, _ = read_tensors(file.with_suffix(".safetensors"), wanted)
+    return jax.tree.unflatten(jax.tree.structure(shell), [on_device(tensors[name]) for name in wanted])

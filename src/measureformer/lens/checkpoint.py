@@ -6,10 +6,9 @@ and half precision becomes float32 on the way out. No pickle is opened, and noth
 
 from __future__ import annotations
 
-import importlib
 import json
 import mmap
-import zipfile
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -19,12 +18,12 @@ import numpy as np
 
 from measureformer.errors import CheckpointError
 from measureformer.lens.gguf import Packed, open_gguf
+from measureformer.lens.torch_files import PICKLES, open_torch, torch_files
 from measureformer.numerics.types import ArrayLike, PathLike
 from measureformer.storage.fingerprint import fingerprint
 from measureformer.storage.safetensors import damaged, open_safetensors
 
-INDEX = "model.safetensors.index.json"
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".cpkt", ".pkl")
+INDICES = "model.safetensors.index.json", "pytorch_model.bin.index.json"
 LARGEST_JSON = 64 << 20
 """Bytes of a configuration or an index; a tokenizer may be larger."""
 
@@ -52,7 +51,7 @@ class Checkpoint:
         source: str = "a dictionary",
         folder: Path | None = None,
     ) -> None:
-        self._tensors = dict(tensors)
+        self._tensors = _unwrapped(tensors)
         self.config: dict[str, Any] = dict(config)  # JSON
         self.source = source
         self.folder = folder
@@ -97,12 +96,23 @@ class Checkpoint:
         if shape is not None:
             self.require(name, shape)
         entry = self.entry(name)
-        return entry.rows() if isinstance(entry, Packed) else _taken(entry, _floats(entry, name))
+        found = entry.rows() if isinstance(entry, Packed) else _taken(entry, _floats(entry, name))
+        return self._finite(found, name)
 
     def rows(self, name: str, index: Any) -> np.ndarray:
         """Some rows of a table, without reading the others."""
         entry = self.entry(name)
-        return entry.rows(index) if isinstance(entry, Packed) else _floats(entry[index], name)
+        found = entry.rows(index) if isinstance(entry, Packed) else _floats(entry[index], name)
+        return self._finite(found, name)
+
+    def _finite(self, found: np.ndarray, name: str) -> np.ndarray:
+        if count := found.size - np.count_nonzero(np.isfinite(found)):
+            raise CheckpointError(
+                got=f"{count} entries of tensor {name} in {self.source} that are NaN or infinite",
+                need="finite weights",
+                do="Training diverged, or a conversion to half precision overflowed: take an earlier checkpoint.",
+            )
+        return found
 
     def entry(self, name: str) -> Any:
         """The tensor as it is stored: an array, or packed rows."""
@@ -115,6 +125,14 @@ class Checkpoint:
                 do=f"It has {len(self._tensors)} tensors, such as {', '.join(there[:4]) or 'none'}.",
             )
         return self._tensors[name]
+
+
+def _unwrapped(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors without the prefixes that compiled and data-parallel modules of torch add to every name."""
+    found = {name.replace("_orig_mod.", ""): tensor for name, tensor in tensors.items()}
+    while found and all(name.startswith("module.") for name in found):
+        found = {name.removeprefix("module."): tensor for name, tensor in found.items()}
+    return found if len(found) == len(tensors) else dict(tensors)
 
 
 def _taken(entry: np.ndarray, found: np.ndarray) -> np.ndarray:
@@ -184,71 +202,79 @@ def open_checkpoint(source: Source, config: Mapping[str, object] | None = None) 
 
 
 def _opened(path: Path, config: Mapping[str, object] | None) -> Checkpoint:
-    folder, file = (path, _weights_in(path)) if path.is_dir() else (path.parent, path)
-    source = path.name
-    if file.name == INDEX:
-        tensors = _shards(folder)
-    elif file.suffix == ".safetensors":
-        tensors = open_safetensors(file)
-    elif file.suffix == ".gguf":
-        source, (metadata, tensors) = file.name, open_gguf(file)
+    folder, (files, wanted) = (path, _weights_in(path)) if path.is_dir() else (path.parent, ([path], set[str]()))
+    source, kind = path.name, files[0].suffix
+    if kind == ".safetensors":
+        tensors: dict[str, Any] = {name: one for file in files for name, one in open_safetensors(file).items()}
+    elif kind == ".gguf":
+        source, (metadata, tensors) = files[0].name, open_gguf(files[0])
         config = metadata if config is None else config
-    elif file.suffix in PICKLES:
-        source, tensors = file.name, _unpickled(file)
+    elif kind in PICKLES:
+        source, tensors = path.name if path.is_dir() else files[0].name, open_torch(files)
     else:
         raise CheckpointError(
-            got=f"the file {file.name}",
+            got=f"the file {files[0].name}",
             need="a .safetensors or .gguf file, or a folder",
             do="Give the folder of the model, with config.json and model.safetensors.",
         )
+    if missing := sorted(wanted - set(tensors)):
+        what = f"{len(missing)} tensors that no shard has, such as {missing[0][:60]!r}"
+        raise damaged(folder, what, "all that the index names")
     return Checkpoint(tensors, _read_config(folder) if config is None else config, source=source, folder=folder)
 
 
-def _weights_in(folder: Path) -> Path:
-    """The file in a folder that holds the weights, or says which files hold them."""
-    for name in (INDEX, "model.safetensors"):
+def _weights_in(folder: Path) -> tuple[list[Path], set[str]]:
+    """The files in a folder that hold the weights, and the tensors that an index promises.
+
+    They are those of the index, or the only file of its kind.
+    """
+    for name in (INDICES[0], "model.safetensors", INDICES[1]):
         if (folder / name).is_file():
-            return folder / name
-    found = sorted(folder.glob("*.safetensors"))
-    if len(found) > 1:
-        raise CheckpointError(
-            got=f"{len(found)} safetensors files in {folder.name} and no {INDEX}",
-            need="an index that says which file holds what",
-            do="Give the path of one of the files, or add the index.",
-        )
-    found += [*sorted(folder.glob("*.gguf")), *sorted(one for one in folder.iterdir() if one.suffix in PICKLES)]
+            if name not in INDICES:
+                return [folder / name], set()
+            weights = _weight_map(folder / name)
+            return [folder / file for file in sorted(set(weights.values()))], set(weights)
+    kinds = sorted(folder.glob("*.safetensors")), sorted(folder.glob("*.gguf")), torch_files(folder)
+    found = next(filter(None, kinds), [])
     if not found:
         raise CheckpointError(
             got=f"folder {folder.name} without weights",
-            need=f"model.safetensors, {INDEX} with its shards, or a .gguf file",
+            need=f"model.safetensors, {INDICES[0]} with its shards, or a .gguf file",
             do="Give the folder that holds config.json and the weights.",
         )
-    return found[0]
+    shard = re.search(r"-of-0*([0-9]+)$", found[0].stem)
+    if len(found) > 1 or (shard is not None and shard[1] != "1"):
+        names = ", ".join(path.name for path in found[:4]) + ", …" * (len(found) > 4)
+        index = {".safetensors": INDICES[0], ".gguf": ""}.get(found[0].suffix, INDICES[1])
+        raise CheckpointError(
+            got=f"{names} in {folder.name}{index and f' and no {index}'}",
+            need=f"one file with all weights{index and ', or an index that says which file holds what'}",
+            do=f"Give the path of one of the files{index and ', or add the index'}.",
+        )
+    return found, set()
 
 
-def _shards(path: Path) -> dict[str, np.ndarray]:
-    """All tensors of the files that the index names, each of which must lie in the folder itself."""
-    found = _read_json(path / INDEX).get("weight_map")
+def _weight_map(index: Path) -> dict[str, str]:
+    """The file of each tensor, which must lie in the folder itself."""
+    found = _read_json(index).get("weight_map")
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in cast(dict[str, Any], found).values()):
-        raise damaged(path / INDEX, "no weight_map from names to files", "one")
-    weights = cast(dict[str, str], found)
-    tensors: dict[str, np.ndarray] = {}
+        raise damaged(index, "no weight_map from names to files", "one")
+    weights, kind = cast(dict[str, str], found), index.name.split(".")[-3]
     for name in sorted(set(weights.values())):
         # a name with a separator could lead anywhere on the disk
-        if Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
+        if Path(name).name != name or "\\" in name or not name.endswith(f".{kind}"):
             raise CheckpointError(
-                got=f"the shard {name[:80]!r} in {INDEX}",
-                need="the plain name of a .safetensors file in the same folder",
+                got=f"the shard {name[:80]!r} in {index.name}",
+                need=f"the plain name of a .{kind} file in the same folder",
                 do="Do not trust this checkpoint: an index has no reason to point elsewhere.",
             )
-        if not (path / name).is_file():
+        if not (index.parent / name).is_file():
             raise CheckpointError(
-                got=f"no file {name}, which {INDEX} names", need="every shard", do="Copy the missing files too."
+                got=f"no file {name}, which {index.name} names", need="every shard", do="Copy the missing files too."
             )
-        tensors |= open_safetensors(path / name)
-    if missing := sorted(set(weights) - set(tensors)):
-        raise damaged(path / INDEX, f"{len(missing)} tensors that no shard has, such as {missing[0][:60]!r}", "all")
-    return tensors
+    if not weights:
+        raise damaged(index, "a weight_map of nothing", "one with all tensors")
+    return weights
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -271,47 +297,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise damaged(path, f"a JSON {type(body).__name__}", "a JSON object")
     return cast(dict[str, Any], body)
-
-
-def _unpickled(path: Path) -> dict[str, np.ndarray]:
-    """The tensors of a torch file, a pickle: torch opens it, for its weights only; refused without torch."""
-    _refuse_bomb(path)
-    try:
-        torch = cast(Any, importlib.import_module("torch"))
-    except ImportError:
-        raise CheckpointError(
-            got=f"{path.name}, a pickle, which can run any program when it is opened",
-            need="safetensors, or the package torch, which can open it for its weights only",
-            do='Where torch is installed: python -c "import torch, safetensors.torch as s; '
-            f"w = torch.load('{path.name}', weights_only=True); "
-            "s.save_file({k: v.clone() for k, v in w.items()}, 'model.safetensors')\"",
-        ) from None
-    try:
-        body = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a damaged or hostile pickle makes torch raise
-        raise damaged(path, f"a file that torch does not open ({str(error).splitlines()[0][:80]})", "weights") from None
-    # a state dictionary, or the first dictionary in a tuple
-    if isinstance(body, (tuple, list)):
-        body = next((part for part in cast(list[Any], body) if isinstance(part, dict)), {})
-    if isinstance(body, dict):
-        body = cast(dict[str, Any], body)
-        found = cast(dict[str, Any], body["state_dict"] if isinstance(body.get("state_dict"), dict) else body)
-        return {str(k): value.float().numpy() for k, value in found.items() if isinstance(value, torch.Tensor)}
-    return {}
-
-
-def _refuse_bomb(path: Path) -> None:
-    """Torch files are archives whose members are not compressed: one that grows when it is opened is no torch file."""
-    if not zipfile.is_zipfile(path):
-        return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            unpacked = sum(member.file_size for member in archive.infolist())
-    except (zipfile.BadZipFile, ValueError, OSError) as error:
-        raise damaged(path, f"an archive that cannot be read ({str(error)[:80]})", "weights") from None
-    if unpacked > path.stat().st_size:
-        raise CheckpointError(
-            got=f"{path.name} of {path.stat().st_size} bytes, which would unpack to {unpacked}",
-            need="an archive that is not compressed",
-            do="Do not trust this file: torch does not write such archives.",
-        )

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from measureformer.errors import FamilyError, OptionError, TextError
 from measureformer.lens.checkpoint import Checkpoint, Source, open_checkpoint
 from measureformer.lens.families import Anatomy, Block, Family, Table, family_of, gpt2
-from measureformer.lens.text import find_tokenizer, token_numbers
+from measureformer.lens.text import find_tokenizer, no_tokenizer, token_numbers
 from measureformer.lens.trace import Step, Trace
 from measureformer.maps import AbstractInContextMap
 from measureformer.maps.base import push_through
@@ -113,7 +113,7 @@ class Model:
         """
         if self.anatomy.reads != "text":
             raise TextError(got="a text", need="a table", do="Pass mf.lens.Table(X, y, queries).")
-        return token_numbers(text, self.tokenizer, self.anatomy.vocabulary, self.anatomy.limit)
+        return self._numbers(text, self.anatomy.limit)
 
     def tokenized(self, text: str) -> np.ndarray:
         """The token numbers of a text of any length, to be cut to the length of the context.
@@ -121,7 +121,13 @@ class Model:
         Arguments:
             text: a string.
         """
-        return token_numbers(text, self.tokenizer, self.anatomy.vocabulary, None)
+        return self._numbers(text, None)
+
+    def _numbers(self, text: str | ArrayLike, limit: int | None) -> np.ndarray:
+        tokenizer = self.tokenizer if isinstance(text, str) else None
+        if isinstance(text, str) and tokenizer is None:
+            raise no_tokenizer(self.checkpoint)
+        return token_numbers(text, tokenizer, self.anatomy, limit)
 
     def embed(self, text: str | ArrayLike | Table) -> AbstractAtomic:
         """The measure that enters the first layer: a `SpaceTime` with times 0, 1, … for causal models, else `Discrete`.

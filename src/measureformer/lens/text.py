@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from measureformer.errors import CheckpointError, TextError, need
 from measureformer.lens.checkpoint import Checkpoint
+from measureformer.lens.families.base import Anatomy
 from measureformer.text.tokens import Tokenizer
 
 LARGEST_TEXT = 64 << 20
 """In characters."""
+OLDER = "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"
+"""Tokenizers in formats that are not read."""
 
 
 def find_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
@@ -74,17 +77,24 @@ def checked_text(text: str) -> str:
     return text
 
 
-def token_numbers(text: Any, tokenizer: Tokenizer | None, vocabulary: int, limit: int | None) -> np.ndarray:
+def no_tokenizer(checkpoint: Checkpoint) -> TextError:
+    """The refusal of a text, with what to do about a tokenizer in an older format."""
+    folder = checkpoint.folder
+    old = [name for name in OLDER if folder is not None and (folder / name).is_file()]
+    make = "from transformers import AutoTokenizer as T; T.from_pretrained('.').save_pretrained('.')"
+    return TextError(
+        got=f"a text for a model without a tokenizer{f', which has {old[0]} only' if old else ''}",
+        need="tokenizer.json beside the weights",
+        do=(f'Make it where transformers is installed, in the folder: python -c "{make}"' if old else "Copy it there")
+        + "; or pass the token numbers as integers.",
+    )
+
+
+def token_numbers(text: Any, tokenizer: Tokenizer | None, anatomy: Anatomy, limit: int | None) -> np.ndarray:
     """A text, or token numbers, as token numbers of the model; refused if they do not fit its tables."""
+    vocabulary = anatomy.vocabulary
     if isinstance(text, str):
-        checked_text(text)
-        if tokenizer is None:
-            raise TextError(
-                got="a text for a model without a tokenizer",
-                need="tokenizer.json beside the weights",
-                do="Copy it there, or pass the token numbers as integers.",
-            )
-        ids = tokenizer.encode(text).astype(np.int64)
+        ids = cast(Tokenizer, tokenizer).encode(checked_text(text)).astype(np.int64)
     else:
         ids = np.asarray(text)
         if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
@@ -104,7 +114,7 @@ def token_numbers(text: Any, tokenizer: Tokenizer | None, vocabulary: int, limit
         )
     if limit is not None and len(ids) > limit:
         raise TextError(
-            got=f"{len(ids)} tokens for a model with {limit} positions",
+            got=f"{len(ids)} tokens for a model with {limit} {anatomy.limited_by}",
             need=f"at most {limit} tokens",
             do="Give a shorter text, or cut it: model.tokens(text)[:…].",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ DO = "Choose another folder, or make room."
 
 
 @contextmanager
-def refusing_output(path: Path, do: str = DO) -> Iterator[None]:
+def refusing_output(path: Path, do: str = DO) -> Generator[None]:
     """Turn errors of the system into a refusal that names the file; `do` is the advice."""
     try:
         yield

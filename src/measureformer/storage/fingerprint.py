@@ -36,8 +36,9 @@ def fingerprint(value: Any) -> str:
 def _pieces(value: Any, package: str, seen: set[int]) -> Iterator[Piece]:
     """A description in pieces. `package` is that of the function whose code is being read."""
     if isinstance(value, (np.ndarray, np.generic, jax.Array)):
-        random = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-        array = np.asarray(jax.random.key_data(value) if random else value)
+        if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            value = jax.random.key_data(value)
+        array = np.asarray(value)
         yield f"array {array.dtype} {array.shape}"
         # not a copy: weights in a mapped file may be larger than the memory
         yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

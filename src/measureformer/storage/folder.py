@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -28,7 +28,8 @@ RECORD = "record "
 class RunFolder(NamedTuple):
     """What is computed is described in `problem.json`; results lie beside it, each written at once.
 
-    The state of a training is one file, and names the problem again: it is whole, or the one before it is still there.
+    Each file names the problem again, so that none is taken for a result of another one. The state of a training is one
+    file: it is whole, or the one before it is still there.
     """
 
     path: Path
@@ -37,7 +38,7 @@ class RunFolder(NamedTuple):
 
     @staticmethod
     @contextmanager
-    def of(path: PathLike | None, about: Mapping[str, Any], data: Iterable[Any] = ()) -> Iterator[RunFolder | None]:
+    def of(path: PathLike | None, about: Mapping[str, Any], data: Iterable[Any] = ()) -> Generator[RunFolder | None]:
         """The folder, new or of the same problem, held against other writers; None without a path.
 
         Refused, with the difference, if it holds another problem. `about` is what is computed, as JSON; of the arrays
@@ -63,28 +64,31 @@ class RunFolder(NamedTuple):
             yield RunFolder(folder, fingerprint(text))
 
     def part(self, name: str, make: Callable[[], Any]) -> Any:
-        """The JSON value in `name.json`; made, and written, if it is not there or cut off."""
+        """The JSON value in `name.json`; made, and written, if it is not there, cut off, or of another problem."""
         file = self.path / f"{name}.json"
-        with suppress(OSError, ValueError):
-            return json.loads(file.read_text(encoding="utf-8"))
-        found = make()
-        write_atomically(file, json.dumps(found).encode())
-        return found
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found = json.loads(file.read_text(encoding="utf-8"))
+            if found["problem"] == self.name:
+                return found["value"]
+        made = make()
+        write_atomically(file, json.dumps({"problem": self.name, "value": made}).encode())
+        return made
 
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
-        """The array in `name.safetensors`; None if it is not there, damaged, or of another shape."""
+        """The array in `name.safetensors`; None if it is not there, damaged, or of another problem or shape."""
         with suppress(OSError, CheckpointError):
-            found = read_safetensors(self.path / f"{name}.safetensors")[0].get("array")
-            if found is not None and found.shape == shape:
+            tensors, metadata = read_safetensors(self.path / f"{name}.safetensors")
+            found = tensors.get("array")
+            if found is not None and found.shape == shape and metadata.get("problem") == self.name:
                 return found
         return None
 
     def write_array(self, name: str, array: np.ndarray) -> None:
-        write_atomically(self.path / f"{name}.safetensors", to_safetensors({"array": array}))
+        write_atomically(self.path / f"{name}.safetensors", to_safetensors({"array": array}, {"problem": self.name}))
 
     def write(self, state: Any, losses: np.ndarray, records: dict[str, np.ndarray]) -> None:
         """Save the state of a training."""
-        entries = {**_named(state), "losses": losses}
+        entries = {**named_leaves(state), "losses": losses}
         entries |= {RECORD + name: np.ascontiguousarray(values) for name, values in records.items()}
         write_atomically(self.path / "state.safetensors", to_safetensors(entries, {"problem": self.name}))
 
@@ -94,7 +98,7 @@ class RunFolder(NamedTuple):
         if not file.exists():
             return state, losses, {}
         found, metadata = read_tensors(file)
-        wanted = _named(state)
+        wanted = named_leaves(state)
         alike = all(
             name in found and (found[name].shape, found[name].dtype) == (leaf.shape, leaf.dtype)
             for name, leaf in wanted.items()
@@ -114,14 +118,19 @@ def _records(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name.removeprefix(RECORD): values for name, values in found.items() if name.startswith(RECORD)}
 
 
-def read_tensors(file: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """The arrays and the metadata of a safetensors file, or a refusal."""
+def read_tensors(file: Path, like: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The arrays and the metadata of a safetensors file, or a refusal; arrays of `like` must be there in its shapes."""
     try:
-        return read_safetensors(file)
+        found, metadata = read_safetensors(file)
     except OSError as error:
         raise damaged(file, f"cannot be read ({error})") from error
     except CheckpointError as error:
         raise damaged(file, f"cannot be read ({error.got})") from error
+    for name, leaf in (like or {}).items():
+        if name not in found or found[name].shape != leaf.shape:
+            there = f"of shape {found[name].shape}" if name in found else "missing"
+            raise damaged(file, f"has {name} {there}, and needs it of shape {leaf.shape}")
+    return found, metadata
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -147,9 +156,9 @@ def damaged(file: Path, what: str) -> SavedRunError:
     )
 
 
-def _named(state: Any) -> dict[str, np.ndarray]:
-    """The leaves of the state by their place in it, in the order of the tree."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+def named_leaves(tree: Any) -> dict[str, np.ndarray]:
+    """The leaves of a tree by their place in it, in its order."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
 
 

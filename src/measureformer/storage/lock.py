@@ -11,13 +11,13 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from measureformer.errors import FolderInUseError
-from measureformer.storage.files import refusing_output
+from measureformer.storage.files import DO, refusing_output
 
 try:
     import fcntl
@@ -29,12 +29,13 @@ LOCK, OWNER = ".lock", ".owner"
 
 
 @contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
+def only_writer(folder: Path, *, do: str = DO) -> Generator[None]:
     """Hold a folder, which is made if it is not there, against other writers; readers are not kept out.
 
-    Refused with `FolderInUseError` while another process, or another call in this one, holds it.
+    Refused with `FolderInUseError` while another process, or another call in this one, holds it; `do` is the advice
+    where nothing can be written.
     """
-    with refusing_output(folder / LOCK):
+    with refusing_output(folder / LOCK, do):
         folder.mkdir(parents=True, exist_ok=True)
         path, descriptor = _locked(folder / LOCK)
         os.ftruncate(descriptor, 0)

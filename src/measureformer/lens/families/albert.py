@@ -64,4 +64,4 @@ def read(checkpoint: Checkpoint) -> Anatomy:
     )
 
 
-register(Family("ALBERT", ("albert",), read))
+register(Family("ALBERT", ("albert",), read, {"albert": "albert_layers.0."}))

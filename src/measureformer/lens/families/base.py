@@ -95,6 +95,8 @@ class Anatomy:
     vocabulary: int = 0
     limit: int | None = None
     """The longest context, if there is one."""
+    limited_by: str = "positions"
+    """What there are so many of."""
     causal: bool = False
     tied: bool = False
     """Whether all layers are the same one."""
@@ -109,6 +111,7 @@ class Family:
         name: its name in reports.
         model_types: values of `model_type` in config.json, or of general.architecture in a GGUF file, that it reads.
         read: a function from the checkpoint to the anatomy.
+        marks: model type ↦ a part of a tensor's name by which it is recognised where config.json does not name it.
 
     >>> from measureformer.lens.families import known
     >>> "gpt2" in known()
@@ -118,6 +121,7 @@ class Family:
     name: str
     model_types: tuple[str, ...]
     read: Callable[[Checkpoint], Anatomy]
+    marks: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 _REGISTRY: dict[str, Family] = {}
@@ -148,6 +152,17 @@ def family_of(checkpoint: Checkpoint) -> Family:
     """The family of a checkpoint, from what its configuration says."""
     config = checkpoint.config
     model_type = config.get("model_type", config.get("general.architecture"))
+    likely = [
+        kind
+        for kind, family in sorted(_REGISTRY.items())
+        if kind in family.marks and any(family.marks[kind] in name for name in checkpoint.names)
+    ]
+    if model_type is None and likely:
+        raise FamilyError(
+            got=f"a configuration without model_type, and tensors with the names of {' or '.join(likely)}",
+            need="the model_type",
+            do=f'Add "model_type": "{likely[0]}" to config.json{", if that is what it is" if likely[1:] else ""}.',
+        )
     if not isinstance(model_type, str) or model_type not in _REGISTRY:
         says = {key: config[key] for key in ("model_type", "architectures", "general.architecture") if key in config}
         raise FamilyError(

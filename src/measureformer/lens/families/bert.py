@@ -164,4 +164,9 @@ def read(checkpoint: Checkpoint) -> Anatomy:
     )
 
 
-register(Family("BERT", ("bert", "roberta", "xlm-roberta", "distilbert"), read))
+MARKS = {
+    "bert": "attention.self.query.weight",
+    "roberta": "roberta.encoder.layer.0.",
+    "distilbert": "attention.q_lin.weight",
+}
+register(Family("BERT", ("bert", "roberta", "xlm-roberta", "distilbert"), read, MARKS))

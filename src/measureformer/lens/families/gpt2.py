@@ -99,4 +99,4 @@ def random_weights(
     return weights, {"model_type": "gpt2", **sizes}
 
 
-register(Family("GPT-2", ("gpt2",), read))
+register(Family("GPT-2", ("gpt2",), read, {"gpt2": "attn.c_attn.weight"}))

@@ -28,8 +28,7 @@ from measureformer.numerics.arrays import on_device
 def read(checkpoint: Checkpoint) -> Anatomy:
     if "general.architecture" in checkpoint.config:
         checkpoint = renamed(checkpoint)
-    family = checkpoint.config["model_type"]
-    settings = Settings(checkpoint.config, family)
+    settings = Settings(checkpoint.config, checkpoint.config["model_type"])
     dim, heads = settings.count("hidden_size"), settings.count("num_attention_heads")
     groups, vocabulary = settings.count("num_key_value_heads", default=heads), settings.count("vocab_size")
     head_dim = settings.count("head_dim", default=dim // heads)
@@ -37,7 +36,7 @@ def read(checkpoint: Checkpoint) -> Anatomy:
     settings.only("mlp_bias", False)
     if heads % groups or head_dim % 2:
         raise settings.wrong("num_key_value_heads", groups, f"a divisor of {heads}, and heads of even dimension")
-    turns = frequencies(settings, head_dim)
+    turns, (limit, limited_by) = frequencies(settings, head_dim), _limit(settings)
 
     def norm(name: str) -> RMSNorm:
         return RMSNorm(checkpoint.tensor(name, (dim,)), eps=eps)
@@ -82,7 +81,8 @@ def read(checkpoint: Checkpoint) -> Anatomy:
         # the largest matrix of all: one copy of it is enough
         head=lambda: Linear(on_device(checkpoint.tensor(head, (vocabulary, dim)))),
         vocabulary=vocabulary,
-        limit=_limit(settings),
+        limit=limit,
+        limited_by=limited_by,
         causal=True,
     )
 
@@ -97,12 +97,14 @@ def _projection(checkpoint: Checkpoint, name: str, shape: tuple[int, int, int]) 
     return matrix, bias
 
 
-def _limit(settings: Settings) -> int:
-    """The longest context; a sliding window is a mask of its own, and contexts beyond it are refused."""
+def _limit(settings: Settings) -> tuple[int, str]:
+    """The longest context, and what limits it; a sliding window is a mask of its own, and longer ones are refused."""
     limit, window = settings.count("max_position_embeddings", default=2048), settings.config.get("sliding_window")
     # Qwen2 states a window that it does not use unless told to
     used = settings.config.get("use_sliding_window", settings.config.get("model_type") == "mistral")
-    return min(limit, window) if used and type(window) is int else limit
+    if used and type(window) is int and window < limit:
+        return window, "tokens in its sliding window, beyond which it masks"
+    return limit, "positions"
 
 
 def frequencies(settings: Settings, head_dim: int) -> np.ndarray:
@@ -140,4 +142,6 @@ def _stretched(settings: Settings, turns: np.ndarray, rope: dict[str, Any]) -> n
     return np.where((waves >= length / high) & (waves <= length / low), between, slow).astype(np.float32)
 
 
-register(Family("LLaMA", ("llama", "mistral", "qwen2"), read))
+ATTENTION = "layers.0.self_attn.q_proj."
+MARKS = {"llama": f"{ATTENTION}weight", "mistral": f"{ATTENTION}weight", "qwen2": f"{ATTENTION}bias"}
+register(Family("LLaMA", ("llama", "mistral", "qwen2"), read, MARKS))

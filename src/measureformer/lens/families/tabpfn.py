@@ -71,15 +71,13 @@ def read(checkpoint: Checkpoint) -> Anatomy:
     settings = Settings(checkpoint.config, "TabPFN")
     heads = settings.count("nhead", "num_attention_heads", default=4)
     activation = settings.activation("activation", default="gelu")
-    # checkpoints of parallel training carry a prefix
-    root = "module." if "module.encoder.weight" in checkpoint else ""
-    dim, features = checkpoint.shape(f"{root}encoder.weight")
-    depth = sum(name.startswith(root) and name.endswith("self_attn.in_proj_weight") for name in checkpoint.names)
+    dim, features = checkpoint.shape("encoder.weight")
+    depth = sum(name.endswith("self_attn.in_proj_weight") for name in checkpoint.names)
     if dim % heads or not depth:
         raise settings.wrong("nhead", heads, f"a divisor of {dim}, and at least one layer")
 
     def affine(name: str) -> tuple[np.ndarray, np.ndarray]:
-        return checkpoint.tensor(f"{root}{name}.weight"), checkpoint.tensor(f"{root}{name}.bias")
+        return checkpoint.tensor(f"{name}.weight"), checkpoint.tensor(f"{name}.bias")
 
     def tokens(table: Table) -> Discrete:
         (E, e), (F, f) = affine("encoder"), affine("y_encoder")
@@ -89,8 +87,8 @@ def read(checkpoint: Checkpoint) -> Anatomy:
 
     def block(i: int) -> Block:
         prefix = LAYER.format(i)
-        matrix = checkpoint.tensor(f"{root}{prefix}self_attn.in_proj_weight", (3 * dim, dim))
-        bias = checkpoint.tensor(f"{root}{prefix}self_attn.in_proj_bias", (3 * dim,))
+        matrix = checkpoint.tensor(f"{prefix}self_attn.in_proj_weight", (3 * dim, dim))
+        bias = checkpoint.tensor(f"{prefix}self_attn.in_proj_bias", (3 * dim,))
         out, out_bias = affine(f"{prefix}self_attn.out_proj")
         Q, K, V = (rows_per_head(part, heads) for part in np.split(matrix, 3))
         biases = [rows_per_head(part, heads) for part in np.split(bias, 3)]
@@ -134,4 +132,4 @@ def prepared(table: Table, features: int) -> np.ndarray:
     return filled
 
 
-register(Family("TabPFN", ("tabpfn",), read))
+register(Family("TabPFN", ("tabpfn",), read, {"tabpfn": "self_attn.in_proj_weight"}))
