@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from measureformer.atlas.helpers.random import once
+from measureformer.atlas.toolkit import once
 from measureformer.incontext import InContextModel, observables
 from measureformer.incontext.models import Reading
 from measureformer.incontext.tasks import Prompts, Task

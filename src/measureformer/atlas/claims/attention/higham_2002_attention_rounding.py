@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.attention import Streaming, attend
 from measureformer.attention.rounding import EXP, SLACK
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
 
 UNIT = float(np.finfo(np.float32).eps) / 2
 DIM = 4

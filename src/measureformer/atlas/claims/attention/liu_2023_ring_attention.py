@@ -11,15 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.attention import attend
 from measureformer.attention.blocks import Keys, Queries
 from measureformer.attention.ring import Ring, finished, handed_on, merged, nothing, ring_bounds, ring_stream
 from measureformer.attention.streaming import stream
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.maps_quadrature import gauss_hermite
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.flows import gaussian_flow
 from measureformer.maps import Attention, Residual
 from measureformer.measures import Gaussian
 from measureformer.numerics.arrays import on_device
-from measureformer.numerics.types import Key
 
 DIM = 2
 

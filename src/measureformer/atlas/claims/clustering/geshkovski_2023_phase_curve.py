@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.clustering import Ensemble, geshkovski23_phase_curve, phase_diagram
 from measureformer.clustering.phase import PhaseDiagram
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
 
 LOW = 2
 """The dimension of the control."""

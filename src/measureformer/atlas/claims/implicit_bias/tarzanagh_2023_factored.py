@@ -7,12 +7,9 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.implicit_bias import Descent, descend_all, misalignment, random_problems
 from measureformer.implicit_bias.svm import Norm
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.implicit_bias import Problem, descend_all, random_problems
 from measureformer.implicit_bias.descent import Run
 from measureformer.implicit_bias.sparsity import attention_sparsity
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.implicit_bias import decompose, descend_all, random_problems
 from measureformer.implicit_bias.decompose import Decomposition
-from measureformer.numerics.types import Key
 
 PUBLISHED = {4: (0.035, 0.07, 0.16), 6: (0.017, 0.044, 0.145), 8: (0.011, 0.015, 0.14), 10: (0.0056, 0.0088, 0.12)}
 """Mean of 1 − cos at step 2000 with W_fin + C·W_mm, with W_mm, with the SVM of single tokens, for each dimension."""

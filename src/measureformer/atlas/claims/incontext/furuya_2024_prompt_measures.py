@@ -6,14 +6,10 @@ from dataclasses import dataclass, replace
 
 import jax
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.incontext_learner import Learner, learned, prompts, start, task
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.incontext.measure_laws import MeasureLaws, laws_on
 from measureformer.incontext.models import Reading
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)

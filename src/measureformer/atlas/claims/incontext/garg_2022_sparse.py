@@ -7,14 +7,10 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.incontext import InContextModel, train_learner
 from measureformer.incontext.baselines import lasso, least_squares, least_squares_error
 from measureformer.incontext.tasks import Prompts, sparse
-from measureformer.numerics.types import Key
 from measureformer.training.architecture import Architecture
 from measureformer.training.optimization import Optimization
 

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.incontext_learner import Learner, learned, prompts
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.incontext.baselines import Baseline, greedy_tree
 from measureformer.incontext.tasks import Prompts
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.incontext.linear import LinearModel, one_step
-from measureformer.numerics.types import Key
 
 DIM, EXAMPLES = 10, 10
 VARIANCE, FOURTH = 1 / 12, 1 / 80  # of U(−1/2, 1/2)

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.incontext.linear import (
     LinearLoss,
     LinearModel,
@@ -20,7 +17,6 @@ from measureformer.incontext.linear import (
     optimum,
     train_linear,
 )
-from measureformer.numerics.types import Key
 from measureformer.training.optimization import Optimization
 
 

@@ -6,14 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.memory_patterns import signs
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.memory import Classical, Dense, Polynomial, masked, recall
 from measureformer.memory.images import pictures
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.memory_patterns import sphere
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.memory import Modern
 from measureformer.memory.bounds import ramsauer20_one_step, ramsauer20_separation
-from measureformer.numerics.types import Key
 
 Measured: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, float]
 

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.sequences.boltzmann import boltz, log_boltz_gap
 
 SIZES = (2, 3, 4, 6, 8)

@@ -5,13 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.helpers.sequences_functions import wave
 from measureformer.atlas.helpers.sequences_hybrids import train
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.sequences import boltzmann, yun
 from measureformer.sequences import sparse as sparsity
 

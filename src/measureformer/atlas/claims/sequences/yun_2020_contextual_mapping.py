@@ -7,10 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.sequences import yun
 from measureformer.sequences.codes import CellCodes, bits
 

@@ -7,11 +7,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.sequences_functions import wave
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Role, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Role, Series
 from measureformer.sequences import yun
 from measureformer.sequences.budget import ErrorBudget
 

@@ -9,11 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.text import ngram
 
 

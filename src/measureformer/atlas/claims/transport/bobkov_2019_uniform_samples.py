@@ -10,11 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.transport_line import distances, entropy_of, mean_and_error
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 
 SIZES = (1, 5, 20)
 

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 import equinox as eqx
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.helpers.universality_blocks import SQUARE, cloud, expression, largest
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.universality import compile
 from measureformer.universality.compiled import Compiled
 

@@ -6,12 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Role, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Role, Series, once
 from measureformer.measures import Box
-from measureformer.numerics.types import Key
 from measureformer.structure import counterexample
 from measureformer.universality import Search, fit
 from measureformer.universality.fit import Fit

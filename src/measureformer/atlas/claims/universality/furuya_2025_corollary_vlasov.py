@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.structure_zoo import LINE, PLANE, Map, alignment, flowed, softmax
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.measures import Box
-from measureformer.numerics.types import Key
 from measureformer.universality import Search, fit_map, mean
 from measureformer.universality.corollary import MapErrors, map_errors
 
