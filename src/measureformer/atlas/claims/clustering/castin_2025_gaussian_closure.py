@@ -94,9 +94,7 @@ claim = Claim(
     hypotheses=("one softmax head without mask", "the same Q, K, V at every depth"),
     reference="castin2025",
     measure=measure,
-    controls={
-        "transposed": "The same equations with QᵀK in place of KᵀQ, for V ≠ I and m ≠ 0.",
-    },
+    controls={"transposed": "The same equations with QᵀK in place of KᵀQ, for V ≠ I and m ≠ 0."},
     quick=Config(),
     full=Config(nodes=30, layers=40),
 )

@@ -78,9 +78,7 @@ claim = Claim(
     hypotheses=("Q = K = V = I with the softmax", "n and β fixed, d → ∞"),
     reference="geshkovski2023",
     measure=measure,
-    controls={
-        "dimension-2": "The same in dimension 2, where pairs meet early or very late.",
-    },
+    controls={"dimension-2": "The same in dimension 2, where pairs meet early or very late."},
     quick=Config(),
     full=Config(n=32, batches=128, values=20, most=6.5, time=30.0, frames=240),
 )

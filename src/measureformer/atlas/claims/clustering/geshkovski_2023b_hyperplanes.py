@@ -80,9 +80,7 @@ claim = Claim(
     hypotheses=("one softmax head", "λ₁ simple, positive, of strictly largest modulus", "⟨Qφ₁, Kφ₁⟩ > 0"),
     reference="geshkovski2023b",
     measure=measure,
-    controls={
-        "k-minus-q": "K = −Q, so that ⟨Qφ₁, Kφ₁⟩ < 0.",
-    },
+    controls={"k-minus-q": "K = −Q, so that ⟨Qφ₁, Kφ₁⟩ < 0."},
     quick=Config(),
     full=Config(n=60, trials=40),
 )

@@ -113,9 +113,7 @@ claim = Claim(
     hypotheses=("Q = K = V = I with the softmax", "one pair is closer than all others"),
     reference="rigollet2025",
     measure=measure,
-    controls={
-        "unnormalised": "Attention without the normaliser, where the time falls like e^{−β⟨x_i, x_j⟩}.",
-    },
+    controls={"unnormalised": "Attention without the normaliser, where the time falls like e^{−β⟨x_i, x_j⟩}."},
     quick=Config(),
     full=Config(least=16.0, most=34.0, values=10),
 )

@@ -58,18 +58,8 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
         # a run that changes its mind about a token loses the way it went before
         Check("norm of W over 0.1 · steps, least", grown.min(), low=0.5, rejected_by="plain-steps"),
         Check("norm of W over 0.1 · steps, largest", grown.max(), high=1.05, rejected_by="large-start"),
-        Check(
-            "tokens that share the attention at the start, mean",
-            first,
-            low=0.9 * T,
-            rejected_by="large-start",
-        ),
-        Check(
-            "tokens that share the attention at the end, mean",
-            last,
-            high=1.05,
-            rejected_by="doubled-tokens",
-        ),
+        Check("tokens that share the attention at the start, mean", first, low=0.9 * T, rejected_by="large-start"),
+        Check("tokens that share the attention at the end, mean", last, high=1.05, rejected_by="doubled-tokens"),
         Check("tokens that hold 90 %, median at the end", k90, 1.0, 1.0, rejected_by="doubled-tokens"),
         Check(
             "least probability of a selected token minus its bound",

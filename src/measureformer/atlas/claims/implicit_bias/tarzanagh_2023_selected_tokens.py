@@ -48,11 +48,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
         allowed = config.sure * found.std() / np.sqrt(len(found)) + 0.01
         checks.append(
             Check(
-                f"mean cosine at step {step}",
-                found.mean(),
-                mean - allowed,
-                mean + allowed,
-                rejected_by="nuclear-norm",
+                f"mean cosine at step {step}", found.mean(), mean - allowed, mean + allowed, rejected_by="nuclear-norm"
             )
         )
     last = cosines[:, -1]

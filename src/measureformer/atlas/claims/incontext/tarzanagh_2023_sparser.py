@@ -82,9 +82,7 @@ claim = Claim(
     hypotheses=("an observation in training with Adam, no theorem for this model",),
     reference="tarzanagh2023",
     measure=measure,
-    controls={
-        "labels-of-other-functions": "The same training on labels that each come from a function of their own.",
-    },
+    controls={"labels-of-other-functions": "The same training on labels that each come from a function of their own."},
     quick=Config(),
     full=Config(
         dim=3, points=7, width=32, layers=3, steps=4000, rate=2e-3, reading="sequence", looks=12, share=0.6, weight=0.25

@@ -48,10 +48,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     gaps = np.abs(layers - steps).max(axis=(1, 2, 3)) / np.abs(steps).max()
     checks = (
         Check(
-            "one layer against one step, relative difference",
-            gaps[0],
-            high=1e-12,
-            rejected_by="values-without-start",
+            "one layer against one step, relative difference", gaps[0], high=1e-12, rejected_by="values-without-start"
         ),
         Check(
             "K layers against K steps, largest relative difference",

@@ -74,10 +74,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
         ),
         Check("cosine of the sensitivities", both.cosine, low=0.98, rejected_by="labels-moved"),
         Check(
-            "preconditioner, largest relative difference",
-            gap,
-            high=0.15,
-            rejected_by=("labels-moved", "no-trace-term"),
+            "preconditioner, largest relative difference", gap, high=0.15, rejected_by=("labels-moved", "no-trace-term")
         ),
         Check(
             "loss of the optimum over its closed form", both.second / best.error, 0.9, 1.1, rejected_by="no-trace-term"

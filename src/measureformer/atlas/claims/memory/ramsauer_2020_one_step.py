@@ -47,10 +47,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
             rejected_by="dimensions-exchanged",
         ),
         Check(
-            "largest error over its bound",
-            (far[1] / (far[2] + floor)).max(),
-            high=1.0,
-            rejected_by="squared-distance",
+            "largest error over its bound", (far[1] / (far[2] + floor)).max(), high=1.0, rejected_by="squared-distance"
         ),
         Check(
             "too close to be stored: largest separation over the one that is needed",

@@ -43,10 +43,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
             rejected_by="without-layernorm",
         ),
         Check(
-            "largest constant over the bound for R = √d",
-            max(constants) / bound,
-            high=1.0,
-            rejected_by="without-logits",
+            "largest constant over the bound for R = √d", max(constants) / bound, high=1.0, rejected_by="without-logits"
         ),
     )
     if variant != "claim":

@@ -91,9 +91,7 @@ claim = Claim(
     hypotheses=("n ≥ 2",),
     reference="kajitsuka2024, Lemma 3",
     measure=measure,
-    controls={
-        "close-entries": "Entries that are close together: different vectors with the same value.",
-    },
+    controls={"close-entries": "Entries that are close together: different vectors with the same value."},
     quick=Config(),
     full=Config(draws=4000),
 )

@@ -115,9 +115,7 @@ claim = Claim(
     hypotheses=("different tokens within a context, none of them 0",),
     reference="kajitsuka2024, Theorem 2",
     measure=measure,
-    controls={
-        "hardmax": "The same layer with hardmax: contexts that share the token it picks are the same.",
-    },
+    controls={"hardmax": "The same layer with hardmax: contexts that share the token it picks are the same."},
     quick=Config(tokens=4),
     full=Config(tokens=6),
 )

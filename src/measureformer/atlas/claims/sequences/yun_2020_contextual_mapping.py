@@ -89,9 +89,7 @@ claim = Claim(
     hypotheses=("tokens in different cells",),
     reference="yun2020, Lemma 6",
     measure=measure,
-    controls={
-        "scale-1": "A sweep of scale 1 instead of N: numbers collide.",
-    },
+    controls={"scale-1": "A sweep of scale 1 instead of N: numbers collide."},
     quick=Config(),
     full=Config(cases=11),
 )

@@ -75,9 +75,7 @@ claim = Claim(
     hypotheses=("no positions, no mask",),
     reference="yun2020, Claim 1",
     measure=measure,
-    controls={
-        "causal-mask": "A causal mask in the same blocks.",
-    },
+    controls={"causal-mask": "A causal mask in the same blocks."},
     quick=Config(),
     full=Config(n=8, blocks=200),
 )

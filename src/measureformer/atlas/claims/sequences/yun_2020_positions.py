@@ -82,9 +82,7 @@ claim = Claim(
     hypotheses=("p = 2, f_i = x_1 + … + x_i, ω_f(t) = nt",),
     reference="yun2020, Theorem 3",
     measure=measure,
-    controls={
-        "no-positions": "No positions, and the closest equivariant function in place of f.",
-    },
+    controls={"no-positions": "No positions, and the closest equivariant function in place of f."},
     quick=Config(),
     full=Config(n=3, finest=16, points=10_000),
 )

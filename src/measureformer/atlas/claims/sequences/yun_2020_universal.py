@@ -88,9 +88,7 @@ claim = Claim(
     hypotheses=("p = 2; f with a known modulus of continuity ω_f",),
     reference="yun2020, Theorem 2",
     measure=measure,
-    controls={
-        "no-clamp": "No clamp: tokens on a ramp keep their context id, which is larger than everything else.",
-    },
+    controls={"no-clamp": "No clamp: tokens on a ramp keep their context id, which is larger than everything else."},
     quick=Config(),
     full=Config(finest=32, points=20_000, ramp=13),
 )

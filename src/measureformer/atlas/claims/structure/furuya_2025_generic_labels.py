@@ -103,7 +103,7 @@ claim = Claim(
     reference="furuya2025, Lemmas 1 and 4",
     measure=measure,
     controls={
-        "equal-weights": "Equal weights: masses tell nothing, and labels by place jump where images pass each other.",
+        "equal-weights": "Equal weights: masses tell nothing, and labels by place jump where images pass each other."
     },
     quick=Config(),
     full=Config(n=12, paths=200),

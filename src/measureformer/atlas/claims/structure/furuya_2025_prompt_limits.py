@@ -109,7 +109,7 @@ claim = Claim(
     reference="furuya2025, equations (24) and (25)",
     measure=measure,
     controls={
-        "no-singular-part": "The uniform part replaces the singular one: the prompts converge to another measure.",
+        "no-singular-part": "The uniform part replaces the singular one: the prompts converge to another measure."
     },
     quick=Config(),
     full=Config(finest=15, levels=10, allowed=1e-3),

@@ -75,9 +75,7 @@ claim = Claim(
     hypotheses=("points in the domain that it was compiled for",),
     reference="furuya2024",
     measure=measure,
-    controls={
-        "missing-knot": "One hidden unit, a knot of one product, is removed.",
-    },
+    controls={"missing-knot": "One hidden unit, a knot of one product, is removed."},
     quick=Config(),
     full=Config(doublings=5, components=2, measures=20, atoms=200, queries=2000),
 )

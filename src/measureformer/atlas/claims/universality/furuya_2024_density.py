@@ -83,9 +83,7 @@ claim = Claim(
     hypotheses=("Γ* continuous for W_1 and |·|", "compact domain"),
     reference="furuya2024",
     measure=measure,
-    controls={
-        "jump": "A map with a jump: the in-context map of the structure chapter's counterexample.",
-    },
+    controls={"jump": "A map with a jump: the in-context map of the structure chapter's counterexample."},
     quick=Config(),
     full=Config(terms=300, blocks=400, candidates=2000, contexts=1000, rounds=24, share=0.5),
 )

@@ -63,7 +63,7 @@ claim = Claim(
     reference="furuya2024",
     measure=measure,
     controls={
-        "independent-tokens": "Independent tokens: the second takes half of the mass in a time 1/n, so C grows like n.",
+        "independent-tokens": "Independent tokens: the second takes half of the mass in a time 1/n, so C grows like n."
     },
     quick=Config(),
     full=Config(doublings=7),

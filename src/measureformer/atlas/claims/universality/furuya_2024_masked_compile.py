@@ -67,9 +67,7 @@ claim = Claim(
     hypotheses=("mass at a time ≤ t", "quadratic activation, so that the equality is exact"),
     reference="furuya2024",
     measure=measure,
-    controls={
-        "not-masked": "The same transformer without the mask.",
-    },
+    controls={"not-masked": "The same transformer without the mask."},
     quick=Config(),
     full=Config(n=256, queries=20),
 )

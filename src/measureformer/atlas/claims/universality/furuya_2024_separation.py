@@ -59,9 +59,7 @@ claim = Claim(
     hypotheses=("compact support",),
     reference="furuya2024",
     measure=measure,
-    controls={
-        "small-tilts": "Tilts |b| ≤ 1e-3, at which only mean and variance are seen.",
-    },
+    controls={"small-tilts": "Tilts |b| ≤ 1e-3, at which only mean and variance are seen."},
     quick=Config(),
     full=Config(pairs=1000, tilts=201),
 )

@@ -68,9 +68,7 @@ claim = Claim(
     hypotheses=("fourth cumulant not zero",),
     reference="furuya2024",
     measure=measure,
-    controls={
-        "one-sided": "The one-sided difference (L_1(h) − L_1(0))/h, which is of first order only.",
-    },
+    controls={"one-sided": "The one-sided difference (L_1(h) − L_1(0))/h, which is of first order only."},
     quick=Config(),
     full=Config(atoms=200),
 )

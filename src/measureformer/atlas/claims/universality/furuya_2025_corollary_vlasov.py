@@ -91,9 +91,7 @@ claim = Claim(
     hypotheses=("support preserving", "uniformly continuous regular derivative", "compact domain"),
     reference="furuya2025, Corollary 1",
     measure=measure,
-    controls={
-        "mean": "A map that looks at the population alone: every point goes to its mean.",
-    },
+    controls={"mean": "A map that looks at the population alone: every point goes to its mean."},
     quick=Config(),
     full=Config(terms=200, blocks=300, candidates=3000, contexts=450, atoms=12, trials=20, flock=1),
 )
