@@ -35,16 +35,12 @@ def _constants(key: Key, config: Config, variant: str) -> tuple[list[float], flo
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:
     constants, bound = _constants(key, config, variant)
+    most, least = max(constants), min(constants)
     checks = (
         Check(
-            "largest constant over the smallest, minus 1",
-            max(constants) / min(constants) - 1,
-            high=1e-8,
-            rejected_by="without-layernorm",
+            "largest constant over the smallest, minus 1", most / least - 1, high=1e-8, rejected_by="without-layernorm"
         ),
-        Check(
-            "largest constant over the bound for R = √d", max(constants) / bound, high=1.0, rejected_by="without-logits"
-        ),
+        Check("largest constant over the bound for R = √d", most / bound, high=1.0, rejected_by="without-logits"),
     )
     if variant != "claim":
         return Outcome(checks)

@@ -42,27 +42,14 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     lower, upper = np.array([cluster_constant(size, config.growth) for size in sizes]).T
     certified = for_all if variant == "bound-for-certificate" else upper
     random_sizes, random = _random(key, config)
+    share = (lower / np.minimum(for_n, min(for_all, printed))).max()
+    by_share = "half-the-radius", "equal-clusters"
+    over, ratio = "certificate over the adversarial constant, largest", (certified / lower).max()
+    below, random_share = "random constants over the largest adversarial one", max(random) / lower.max()
     checks = (
-        Check(
-            "adversarial constants over the best bound, largest",
-            (lower / np.minimum(for_n, min(for_all, printed))).max(),
-            0.4,
-            1.0,
-            rejected_by=("half-the-radius", "equal-clusters"),
-        ),
-        Check(
-            "certificate over the adversarial constant, largest",
-            (certified / lower).max(),
-            1.0,
-            2.0,
-            rejected_by="bound-for-certificate",
-        ),
-        Check(
-            "random constants over the largest adversarial one",
-            max(random) / lower.max(),
-            high=1.0,
-            rejected_by="equal-clusters",
-        ),
+        Check("adversarial constants over the best bound, largest", share, 0.4, 1.0, rejected_by=by_share),
+        Check(over, ratio, 1.0, 2.0, rejected_by="bound-for-certificate"),
+        Check(below, random_share, high=1.0, rejected_by="equal-clusters"),
     )
     if variant != "claim":
         return Outcome(checks)

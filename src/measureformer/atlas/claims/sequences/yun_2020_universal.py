@@ -39,16 +39,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     errors = {D: b.measured[mode] for D, b in found.items()}
     worst = max(later / earlier for earlier, later in itertools.pairwise(errors.values()))
     ramps = errors[8] / found[8].measured["hard"]
+    over = {
+        f"δ = 1/{D}: error of the network over its budget": errors[D] / b.bound["clamped"] for D, b in found.items()
+    }
     checks = (
-        *(
-            Check(
-                f"δ = 1/{D}: error of the network over its budget",
-                errors[D] / b.bound["clamped"],
-                high=1.0,
-                rejected_by="no-clamp",
-            )
-            for D, b in found.items()
-        ),
+        *(Check(name, ratio, high=1.0, rejected_by="no-clamp") for name, ratio in over.items()),
         Check("error with half the cell over error, at most", worst, high=0.95, rejected_by="no-clamp"),
         Check("δ = 1/8: error over that of the network with jumps", ramps, high=1.06, rejected_by="no-clamp"),
     )
