@@ -75,13 +75,9 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     late = np.maximum(times, times[n // config.devices])
     found = _differences(config, Queries(q, late), Keys(k, v, log_weights, times))
     checks = tuple(
-        Check(
-            f"{what}: difference over the sum of both error bounds",
-            (found[variant][what] / found["allowed"][what]).max(),
-            high=1.0,
-            rejected_by="one-round-early",
-        )
+        Check(f"{what}: difference over the sum of both error bounds", share, high=1.0, rejected_by="one-round-early")
         for what in ("values", "log-normaliser")
+        for share in [(found[variant][what] / found["allowed"][what]).max()]
     )
     return Outcome(checks, _figure(config, found) if variant == "claim" else None)
 

@@ -37,15 +37,9 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     dims, means, errors = _slopes(key, config, scaled=variant == "scaled")
     slope = np.polyfit(np.log(dims[1:]), np.log(means[1:]), 1)[0]
     relative = 5 * np.hypot(errors[0] / means[0], errors[-1] / means[-1])
-    ratio = means[-1] / means[0]
+    size, ratio = "size of the derivative at the largest over that at the least dimension", means[-1] / means[0]
     checks = (
-        Check(
-            "size of the derivative at the largest over that at the least dimension",
-            ratio,
-            high=0.25,
-            error=relative * ratio,
-            rejected_by="scaled",
-        ),
+        Check(size, ratio, high=0.25, error=relative * ratio, rejected_by="scaled"),
         Check("exponent of d_k, from 64 on", slope, low=-0.6, high=-0.4, rejected_by="scaled"),
     )
     if variant != "claim":

@@ -31,14 +31,8 @@ class Config:
 @once
 def _fitted(key: Key, config: Config, *, jump: bool) -> Fit:
     target = counterexample().map if jump else softmin_distance(1, config.temperature)
-    search = Search(
-        terms=config.terms,
-        blocks=config.blocks,
-        candidates=config.candidates,
-        contexts=config.contexts,
-        rounds=config.rounds,
-        sharpness=config.sharpness,
-    )
+    settings = ("terms", "blocks", "candidates", "contexts", "rounds", "sharpness")
+    search = Search(**{name: getattr(config, name) for name in settings})
     return fit(target, Box([-1.0], [1.0]), key, tol=1e-9, search=search)
 
 

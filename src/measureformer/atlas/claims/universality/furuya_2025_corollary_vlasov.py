@@ -42,16 +42,8 @@ def _errors(key: Key, config: Config, f: Map, domain: Box, *, by_mean: bool) -> 
     """Of the transformer that is fitted to f, or of the map that sends every point to the mean."""
     if by_mean:
         return map_errors(mean(domain.dim), f, domain, key, atoms=10 * config.atoms, trials=config.trials)
-    search = Search(
-        terms=config.terms,
-        blocks=config.blocks,
-        candidates=config.candidates,
-        sharpness=config.sharpness,
-        contexts=config.contexts,
-        queries=config.queries,
-        atoms=config.atoms,
-        rounds=1,
-    )
+    settings = ("terms", "blocks", "candidates", "sharpness", "contexts", "queries", "atoms")
+    search = Search(**{name: getattr(config, name) for name in settings}, rounds=1)
     return fit_map(f, domain, key, tol=1e-4, search=search, trials=config.trials).held_out
 
 
