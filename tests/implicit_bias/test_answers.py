@@ -209,10 +209,14 @@ def test_tokens_that_nobody_can_select_are_reported() -> None:
 
 
 BAD: list[tuple[type[Exception], str, Any]] = [
-    (errors.OptionError, "positive numbers that grow", lambda: random_problems("G2", KEY).path([2.0, 1.0])),
-    (errors.OptionError, "positive numbers that grow", lambda: random_problems("G2", KEY).path([])),
-    (errors.OptionError, "norm = 'max'", lambda: random_problems("G2", KEY).path([1.0], "max")),  # type: ignore[arg-type]
-    (errors.OptionError, "kept = 2", lambda: decompose(random_problems("G2", KEY).descend("gd", 1, KEY), kept=2.0)),
+    (errors.OptionError, "positive numbers that grow", lambda: random_problems("picture", KEY).path([2.0, 1.0])),
+    (errors.OptionError, "positive numbers that grow", lambda: random_problems("picture", KEY).path([])),
+    (errors.OptionError, "norm = 'max'", lambda: random_problems("picture", KEY).path([1.0], "max")),  # type: ignore[arg-type]
+    (
+        errors.OptionError,
+        "kept = 2",
+        lambda: decompose(random_problems("picture", KEY).descend("gd", 1, KEY), kept=2.0),
+    ),
     (errors.OptionError, "probabilities", lambda: attention_sparsity([0.5, 0.6])),
     (errors.OptionError, "probabilities", lambda: attention_sparsity([1.5, -0.5])),
     (errors.NotFiniteError, "s with 1", lambda: attention_sparsity([np.nan, 1.0])),

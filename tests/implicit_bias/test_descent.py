@@ -197,8 +197,8 @@ BAD: list[tuple[type[Exception], str, Any]] = [
     (errors.OptionError, "no key and no start", lambda: small().descend("gd", 1)),
     (errors.ShapeError, "1 of", lambda: small().descend("gd", 1, start=np.zeros((2, 2)))),
     (errors.ShapeError, "at least one", lambda: descend_all([], "gd", 1, KEY)),
-    (errors.ShapeError, "2 shapes", lambda: descend_all([small(), random_problems("G1", KEY)], "gd", 1, KEY)),
-    (errors.OptionError, "a Polyak step", lambda: random_problems("G4", KEY).descend("polyak", 1, KEY)),
+    (errors.ShapeError, "2 shapes", lambda: descend_all([small(), random_problems("random", KEY)], "gd", 1, KEY)),
+    (errors.OptionError, "a Polyak step", lambda: random_problems("several", KEY).descend("polyak", 1, KEY)),
     (errors.NotFiniteError, "start", lambda: small().descend("gd", 1, start=np.full((3, 3), np.nan))),
 ]
 

@@ -169,21 +169,21 @@ def test_optimal_tokens_locally_optimal_ones_and_ties() -> None:
     assert tied.svm(tied.best_sets()).feasible
 
 
-@pytest.mark.parametrize("name", ["G1", "G2", "G3", "G4", "G5"])
+@pytest.mark.parametrize("name", ["random", "picture", "prompt", "several", "orthonormal"])
 def test_generators_are_what_they_say(name: Any) -> None:
     problem = random_problems(name, KEY)
     again, other = random_problems(name, KEY), random_problems(name, jax.random.key(1))
     assert np.array_equal(problem.X, again.X)
     assert not np.array_equal(problem.X, other.X)
     X = np.asarray(problem.X)
-    if name in ("G1", "G4"):
+    if name in ("random", "several"):
         np.testing.assert_allclose(np.linalg.norm(X, axis=2), 1, rtol=1e-14)
-    if name == "G3":
+    if name == "prompt":
         assert sorted(np.unique(problem.scores())) == [0.5, 1.0]
         assert problem.shape == (2, 1)
-    if name == "G4":
+    if name == "several":
         assert (np.asarray(problem.y) < 0).any()
-    if name == "G5":
+    if name == "orthonormal":
         flat = X.reshape(-1, X.shape[2])
         np.testing.assert_allclose(flat @ flat.T, np.eye(len(flat)), atol=1e-14)
         np.testing.assert_allclose(problem.scores(), np.eye(4)[[0] * 4], atol=1e-14)
@@ -215,9 +215,9 @@ BAD: list[tuple[type[Exception], str, Any]] = [
     (errors.OptionError, "norm = 'spectral'", lambda: Problem(X, Z, Y, V).svm(norm="spectral")),  # type: ignore[arg-type]
     (errors.OptionError, "a linear head", lambda: Problem(X, Z, Y, heads()["perceptron"]).infimum()),
     (errors.OptionError, "name = 'G6'", lambda: random_problems("G6", KEY)),  # type: ignore[arg-type]
-    (errors.OptionError, "d ≥ nT", lambda: random_problems("G5", KEY, d=10)),
-    (errors.OptionError, "d = 3 for 'G2'", lambda: random_problems("G2", KEY, d=3)),
-    (errors.DtypeError, "one JAX random key", lambda: random_problems("G1", 0)),
+    (errors.OptionError, "d ≥ nT", lambda: random_problems("orthonormal", KEY, d=10)),
+    (errors.OptionError, "d = 3 for 'picture'", lambda: random_problems("picture", KEY, d=3)),
+    (errors.DtypeError, "one JAX random key", lambda: random_problems("random", 0)),
 ]
 
 

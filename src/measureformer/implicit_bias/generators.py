@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, overload
 
 import numpy as np
@@ -13,15 +14,7 @@ from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import Key
 
-Name = Literal["random", "picture", "prompt", "several", "orthonormal", "G1", "G2", "G3", "G4", "G5"]
-NAMES = {"G1": "random", "G2": "picture", "G3": "prompt", "G4": "several", "G5": "orthonormal"}
-SIZES = {
-    "random": (6, 8, 10),
-    "picture": (2, 3, 2),
-    "prompt": (3, 7, 3),
-    "several": (3, 4, 8),
-    "orthonormal": (4, 4, 20),
-}
+Name = Literal["random", "picture", "prompt", "several", "orthonormal"]
 
 
 @overload
@@ -38,41 +31,41 @@ def random_problems(
     """A random problem, or a list of independent ones.
 
     Arguments:
-        name: kind of problem, from the list below, by name or number.
+        name: kind of problem, from the list below.
         key: randomness.
         count: length of the list; a single problem by default.
         n: number of examples; as in the list by default.
         T: number of tokens of each example; as in the list by default.
         d: dimension of the tokens; as in the list by default.
 
-    - "random" (G1): tokens, queries and v uniform on the sphere, random labels; n=6, T=8, d=10.
-    - "picture" (G2): two examples in the plane around (−1, 0) and (1, 0); the query is the first token; n=2, T=3, d=2.
-    - "prompt" (G3): prompt tuning in the plane; the optimal token has score 1 and lies around (1, 0), the others have
+    - "random": tokens, queries and v uniform on the sphere, random labels; n=6, T=8, d=10.
+    - "picture": two examples in the plane around (−1, 0) and (1, 0); the query is the first token; n=2, T=3, d=2.
+    - "prompt": prompt tuning in the plane; the optimal token has score 1 and lies around (1, 0), the others have
       score 1/2 and lie around (−1, 1) and (−1/2, −1/2); n=3, T=7, d=3.
-    - "several" (G4): n=3, T=4, d=8 and the head Σ relu(Vx) with ‖V‖_F = 1; a label is −1 at least once, and the margin
+    - "several": n=3, T=4, d=8 and the head Σ relu(Vx) with ‖V‖_F = 1; a label is −1 at least once, and the margin
       −Σ relu(Vx) is concave: it may be largest on a mixture of tokens.
-    - "orthonormal" (G5): all n·T tokens are orthonormal, one of each example has score 1 and the others 0, and
+    - "orthonormal": all n·T tokens are orthonormal, one of each example has score 1 and the others 0, and
       the query is the optimal token; d ≥ nT, d=20 for n=T=4.
 
     Ref         tarzanagh2023; tarzanagh2023b; vasudeva2024.
 
     >>> import jax, measureformer as mf
     >>> problem = mf.implicit_bias.random_problems("random", jax.random.key(0))
-    >>> problem.X.shape, len(mf.implicit_bias.random_problems("G5", jax.random.key(0), count=3))
+    >>> problem.X.shape, len(mf.implicit_bias.random_problems("picture", jax.random.key(0), count=3))
     ((6, 8, 10), 3)
     """
-    kind = NAMES.get(name, name)
-    if kind not in _MAKERS:
-        known = ", ".join(f'"{long}" ({short})' for short, long in NAMES.items())
+    if name not in _MAKERS:
+        known = ", ".join(f'"{kind}"' for kind in _MAKERS)
         raise OptionError(got=f"name = {name!r}", need=f"one of {known}", do='"random" is the usual one.')
-    given = zip("nTd", (n, T, d), SIZES[kind], strict=True)
+    make, usual_sizes = _MAKERS[name]
+    given = zip("nTd", (n, T, d), usual_sizes, strict=True)
     sizes = [usual if size is None else positive_int(size, axis) for axis, size, usual in given]
-    if (kind == "picture" and sizes[2] != 2) or (kind == "prompt" and sizes[2] != 3):
-        raise OptionError(got=f"d = {sizes[2]} for {name!r}", need=f"d = {SIZES[kind][2]}", do="Leave d out.")
-    if kind == "orthonormal" and sizes[0] * sizes[1] > sizes[2]:
+    if name in ("picture", "prompt") and sizes[2] != usual_sizes[2]:
+        raise OptionError(got=f"d = {sizes[2]} for {name!r}", need=f"d = {usual_sizes[2]}", do="Leave d out.")
+    if name == "orthonormal" and sizes[0] * sizes[1] > sizes[2]:
         raise OptionError(got=f"n, T, d = {sizes}", need="d ≥ nT", do="Orthonormal tokens need as many dimensions.")
     rng = generator(prng_key(key))
-    made = [_MAKERS[kind](rng, *sizes) for _ in range(1 if count is None else positive_int(count, "count"))]
+    made = [make(rng, *sizes) for _ in range(1 if count is None else positive_int(count, "count"))]
     return made[0] if count is None else made
 
 
@@ -116,10 +109,11 @@ def _orthonormal(rng: np.random.Generator, n: int, T: int, d: int) -> Problem:
     return Problem(X, X[:, 0], y, y @ X[:, 0])
 
 
-_MAKERS = {
-    "random": _random,
-    "picture": _picture,
-    "prompt": _prompt,
-    "several": _several,
-    "orthonormal": _orthonormal,
+_MAKERS: dict[Name, tuple[Callable[[np.random.Generator, int, int, int], Problem], tuple[int, int, int]]] = {
+    "random": (_random, (6, 8, 10)),
+    "picture": (_picture, (2, 3, 2)),
+    "prompt": (_prompt, (3, 7, 3)),
+    "several": (_several, (3, 4, 8)),
+    "orthonormal": (_orthonormal, (4, 4, 20)),
 }
+"""Makers of problems, and the usual n, T and d."""

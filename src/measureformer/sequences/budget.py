@@ -85,10 +85,7 @@ def budget(made: Construction, p: float, points: int, modulus: float | None) -> 
         duplicates_part=duplicates,
         ramps_part=ramps,
         bound=bound,
-        measured={
-            "hard": distance(made.run(X), F, p),
-            **{mode: distance(made.run(X, mode), F, p) for mode in over},
-        },
+        measured={"hard": distance(made.run(X), F, p), **{mode: distance(made.run(X, mode), F, p) for mode in over}},
     )
 
 

@@ -102,12 +102,7 @@ class Block(AbstractExpression):
     v: Float[Array, " d"]
 
     def __init__(
-        self,
-        A: ArrayLike | None,
-        b: ArrayLike | None,
-        c: ArrayLike | None,
-        u: ArrayLike | None,
-        v: ArrayLike | None,
+        self, A: ArrayLike | None, b: ArrayLike | None, c: ArrayLike | None, u: ArrayLike | None, v: ArrayLike | None
     ) -> None:
         given = {
             name: floats(part, name) for name, part in (("A", A), ("b", b), ("u", u), ("v", v)) if part is not None

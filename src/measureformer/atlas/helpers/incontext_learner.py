@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from measureformer.atlas.helpers.random import once
+from measureformer.atlas.toolkit import generator, once
 from measureformer.incontext import InContextModel, observables
 from measureformer.incontext.models import Reading
 from measureformer.incontext.tasks import Prompts, Task
@@ -86,7 +86,7 @@ def task(learner: Learner, *, blend: float = 0.0) -> Task:
 
 def prompts(key: Any, learner: Learner, count: int, points: int | None = None) -> Prompts:
     """Fresh prompts of the same law, drawn without compiling anything."""
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    rng = generator(key)
     x = rng.normal(size=(count, learner.points if points is None else points, learner.dim)).astype(np.float32)
     w = rng.normal(size=(count, learner.dim))
     y = np.einsum("bnd,bd->bn", x, w)

@@ -19,12 +19,7 @@ Pattern: TypeAlias = ArrayLike | Callable[[Any, Any], Any]
 
 
 def sparse_pattern(
-    name: Family,
-    n: int,
-    *,
-    width: int | None = None,
-    globals: int | None = None,
-    random: int | None = None,
+    name: Family, n: int, *, width: int | None = None, globals: int | None = None, random: int | None = None
 ) -> np.ndarray:
     """A named family of patterns for n tokens: a boolean array (p, n, n), p patterns that layers take in turn.
 

@@ -8,12 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Role, Series, generator, once
 from measureformer.attention import attend
-from measureformer.figures.figure import Figure, Role, Series
-from measureformer.numerics.types import Key
 
 Method = Literal["grid", "streaming"]
 

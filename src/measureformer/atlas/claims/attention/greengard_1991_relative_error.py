@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.attention import Grid, GridPlan, attend
 from measureformer.attention.grid import Costs
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
 
 TOL = 1e-8
 

@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.attention import Streaming, attend
 from measureformer.attention.rounding import EXP, SLACK
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
 
 UNIT = float(np.finfo(np.float32).eps) / 2
 DIM = 4
@@ -119,10 +115,7 @@ claim = Claim(
         "For all queries, keys, values and log-weights: the computed values differ from the exact ones by at most the "
         "error bound that comes with them, in the Euclidean norm, and the log-normaliser by at most its own."
     ),
-    hypotheses=(
-        "every operation is correct to one unit roundoff, exp and log to four",
-        "no product overflows",
-    ),
+    hypotheses=("every operation is correct to one unit roundoff, exp and log to four", "no product overflows"),
     reference="higham2002, Sections 3.1 and 4.2",
     measure=measure,
     controls={"exact-sums": "The bound without the term for the rounding of the sums over keys."},

@@ -11,15 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.attention import attend
 from measureformer.attention.blocks import Keys, Queries
 from measureformer.attention.ring import Ring, finished, handed_on, merged, nothing, ring_bounds, ring_stream
 from measureformer.attention.streaming import stream
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -79,13 +75,9 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     late = np.maximum(times, times[n // config.devices])
     found = _differences(config, Queries(q, late), Keys(k, v, log_weights, times))
     checks = tuple(
-        Check(
-            f"{what}: difference over the sum of both error bounds",
-            (found[variant][what] / found["allowed"][what]).max(),
-            high=1.0,
-            rejected_by="one-round-early",
-        )
+        Check(f"{what}: difference over the sum of both error bounds", share, high=1.0, rejected_by="one-round-early")
         for what in ("values", "log-normaliser")
+        for share in [(found[variant][what] / found["allowed"][what]).max()]
     )
     return Outcome(checks, _figure(config, found) if variant == "claim" else None)
 

@@ -11,12 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.attention import Streaming, attend
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
 
 DIM = 8
 STREAMED = Streaming(block=(256, 256))

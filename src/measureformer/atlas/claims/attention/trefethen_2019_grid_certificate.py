@@ -9,16 +9,13 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.attention import Grid, GridPlan, attend
 from measureformer.attention.grid.grid import on_grid
 from measureformer.attention.grid.planner import plan_of_shape
-from measureformer.figures.figure import Figure, Series
 from measureformer.numerics.arrays import on_device
 from measureformer.numerics.buckets import bucket, pad_axis, pad_log_weights
-from measureformer.numerics.types import ArrayLike, Key
+from measureformer.numerics.types import ArrayLike
 
 CELLS, NODES = (2,), (22,)
 OUTSIDE = 1.5

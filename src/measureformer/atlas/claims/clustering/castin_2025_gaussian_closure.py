@@ -6,16 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.maps_quadrature import gauss_hermite
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.flows import gaussian_flow
 from measureformer.maps import Attention, Residual
 from measureformer.measures import Gaussian
 from measureformer.numerics.arrays import on_device
-from measureformer.numerics.types import Key
 
 DIM = 2
 
@@ -98,9 +94,7 @@ claim = Claim(
     hypotheses=("one softmax head without mask", "the same Q, K, V at every depth"),
     reference="castin2025",
     measure=measure,
-    controls={
-        "transposed": "The same equations with QᵀK in place of KᵀQ, for V ≠ I and m ≠ 0.",
-    },
+    controls={"transposed": "The same equations with QᵀK in place of KᵀQ, for V ≠ I and m ≠ 0."},
     quick=Config(),
     full=Config(nodes=30, layers=40),
 )

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.clustering import equiangular, geshkovski23_equiangular, sphere_flow
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
 
 TILT = 0.1
 

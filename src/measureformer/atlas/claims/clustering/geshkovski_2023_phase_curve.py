@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.clustering import Ensemble, geshkovski23_phase_curve, phase_diagram
 from measureformer.clustering.phase import PhaseDiagram
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
 
 LOW = 2
 """The dimension of the control."""
@@ -82,9 +78,7 @@ claim = Claim(
     hypotheses=("Q = K = V = I with the softmax", "n and β fixed, d → ∞"),
     reference="geshkovski2023",
     measure=measure,
-    controls={
-        "dimension-2": "The same in dimension 2, where pairs meet early or very late.",
-    },
+    controls={"dimension-2": "The same in dimension 2, where pairs meet early or very late."},
     quick=Config(),
     full=Config(n=32, batches=128, values=20, most=6.5, time=30.0, frames=240),
 )

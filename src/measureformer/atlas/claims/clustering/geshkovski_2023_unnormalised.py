@@ -7,13 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.clustering import cluster_counts, equiangular, sphere_flow
 from measureformer.clustering.sphere import SphereFlow
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
 
 DIM = 3
 APART = 0.1

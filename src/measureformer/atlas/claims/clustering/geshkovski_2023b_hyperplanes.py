@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.clustering import clusters, rescaled_flow
-from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention
-from measureformer.numerics.types import Key
 
 DIM = 2
 NEAR = 1e-2
@@ -84,9 +80,7 @@ claim = Claim(
     hypotheses=("one softmax head", "λ₁ simple, positive, of strictly largest modulus", "⟨Qφ₁, Kφ₁⟩ > 0"),
     reference="geshkovski2023b",
     measure=measure,
-    controls={
-        "k-minus-q": "K = −Q, so that ⟨Qφ₁, Kφ₁⟩ < 0.",
-    },
+    controls={"k-minus-q": "K = −Q, so that ⟨Qφ₁, Kφ₁⟩ < 0."},
     quick=Config(),
     full=Config(n=60, trials=40),
 )

@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.clustering import polytope_vertices, rescaled_flow
-from measureformer.figures.figure import Figure, Series
 from measureformer.maps import Attention
-from measureformer.numerics.types import Key
 
 SPECIAL = 1e-3
 WIDE = 0.1

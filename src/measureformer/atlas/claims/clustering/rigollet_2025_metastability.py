@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.result import Check, Outcome
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.clustering import merge_times, sphere_flow
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
 
 MERGED = 0.2
 """Distance at which two tokens count as one."""
@@ -116,9 +113,7 @@ claim = Claim(
     hypotheses=("Q = K = V = I with the softmax", "one pair is closer than all others"),
     reference="rigollet2025",
     measure=measure,
-    controls={
-        "unnormalised": "Attention without the normaliser, where the time falls like e^{−β⟨x_i, x_j⟩}.",
-    },
+    controls={"unnormalised": "Attention without the normaliser, where the time falls like e^{−β⟨x_i, x_j⟩}."},
     quick=Config(),
     full=Config(least=16.0, most=34.0, values=10),
 )

@@ -10,12 +10,8 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.flows.training import Depth, FlowLoss, Problem, Stack, resting
-from measureformer.numerics.types import Key
 from measureformer.training.loop import started, updated
 from measureformer.training.optimization import Optimization
 

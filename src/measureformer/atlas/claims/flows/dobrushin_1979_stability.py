@@ -6,15 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.flows import flow, stability
 from measureformer.flows.stability import Stability
 from measureformer.maps import Attention
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 from measureformer.transport import wasserstein
 
 

@@ -6,14 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.flows import flow
 from measureformer.maps import Attention
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.flows import Interaction, flow
 from measureformer.flows.flow import Solver
 from measureformer.maps import Attention
 from measureformer.maps.compose import Sum
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import scalar
-from measureformer.numerics.types import Key
 
 SOLVERS: tuple[Solver, ...] = ("euler", "rk4")
 

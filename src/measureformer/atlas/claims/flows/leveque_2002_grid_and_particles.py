@@ -8,15 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.flows import flow, grid_flow
 from measureformer.maps import Attention
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import Discrete, Gaussian
 from measureformer.measures.atomic import AbstractAtomic
-from measureformer.numerics.types import Key
 from measureformer.transport import wasserstein
 
 MEANS, VARIANCES = (-1.5, 1.0), (0.2, 0.4)

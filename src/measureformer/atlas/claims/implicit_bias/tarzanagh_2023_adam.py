@@ -6,12 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.implicit_bias import Descent, Problem, descend_all, misalignment, random_problems
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -57,18 +53,10 @@ def _measured(key: Key, config: Config, method: Descent) -> tuple[np.ndarray, np
 def measure(key: Key, config: Config, variant: str) -> Outcome:
     methods = {"claim": Descent("adam", rate=config.rate), "gradient-descent": Descent("gd")}
     steps, away, share = _measured(key, config, methods[variant])
-    rejected_by = "gradient-descent"
+    descent, largest = "gradient-descent", "margin per largest entry over the largest there is, at the end"
     checks = (
-        Check(
-            "1 − cos of W and the SVM of the Frobenius norm, at the end", away[-1], low=0.05, rejected_by=rejected_by
-        ),
-        Check(
-            "margin per largest entry over the largest there is, at the end",
-            share[-1],
-            low=0.5,
-            high=1.0,
-            rejected_by=rejected_by,
-        ),
+        Check("1 − cos of W and the SVM of the Frobenius norm, at the end", away[-1], low=0.05, rejected_by=descent),
+        Check(largest, share[-1], low=0.5, high=1.0, rejected_by=descent),
     )
     if variant != "claim":
         return Outcome(checks)

@@ -8,12 +8,8 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.implicit_bias import Problem, descend_all, misalignment, random_problems
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -60,23 +56,12 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     runs = descend_all([problem for problem, _ in chosen], "ngd", config.steps, starts=starts)
     stays = [(run.selected[-1] == a).all() for run, (_, a) in zip(runs, chosen, strict=True)]
     away = [misalignment(run.W[-1], svm.W) for run, svm in zip(runs, limits, strict=True)]
-    rejected_by = "random-choices"
+    wrong, ends = "random-choices", "share of descents from random starts that end at a locally optimal choice"
+    median = np.median(away)
     checks = (
-        Check(
-            "share of descents from random starts that end at a locally optimal choice",
-            share,
-            low=0.75,
-            rejected_by=rejected_by,
-        ),
-        Check(
-            "share of the starts in a cone that stay with its tokens", np.mean(stays), low=0.9, rejected_by=rejected_by
-        ),
-        Check(
-            "1 − cos of W and the SVM of the cone at the end, median",
-            np.median(away),
-            high=0.02,
-            rejected_by=rejected_by,
-        ),
+        Check(ends, share, low=0.75, rejected_by=wrong),
+        Check("share of the starts in a cone that stay with its tokens", np.mean(stays), low=0.9, rejected_by=wrong),
+        Check("1 − cos of W and the SVM of the cone at the end, median", median, high=0.02, rejected_by=wrong),
     )
     figure = Figure(
         "Cones around locally optimal tokens",

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.implicit_bias import Descent, descend_all, misalignment, random_problems
 from measureformer.implicit_bias.svm import Norm
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -40,16 +37,13 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
         ]
     )
     nuclear, frobenius = cosines[:, :, -1]
-    ahead, rejected_by = nuclear - frobenius, "one-matrix"
+    ahead, wrong = nuclear - frobenius, "one-matrix"
     checks = (
-        Check("cosine with the SVM of the nuclear norm, mean", nuclear.mean(), low=0.93, rejected_by=rejected_by),
+        Check("cosine with the SVM of the nuclear norm, mean", nuclear.mean(), low=0.93, rejected_by=wrong),
         Check(
-            "that minus the cosine with the SVM of the Frobenius norm, mean",
-            ahead.mean(),
-            low=0.05,
-            rejected_by=rejected_by,
+            "that minus the cosine with the SVM of the Frobenius norm, mean", ahead.mean(), low=0.05, rejected_by=wrong
         ),
-        Check("the same, least", ahead.min(), low=0.0, rejected_by=rejected_by),
+        Check("the same, least", ahead.min(), low=0.0, rejected_by=wrong),
     )
     curves = zip(("nuclear norm", "Frobenius norm"), cosines.mean(axis=1), strict=True)
     figure = Figure(

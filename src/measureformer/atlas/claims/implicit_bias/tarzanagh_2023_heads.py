@@ -7,15 +7,11 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.implicit_bias import Problem, decompose, descend_all, misalignment
 from measureformer.implicit_bias.descent import Run
 from measureformer.implicit_bias.generators import unit
 from measureformer.maps import MLP
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.implicit_bias import Problem, misalignment, random_problems
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)

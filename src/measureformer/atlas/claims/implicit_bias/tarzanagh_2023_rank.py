@@ -6,14 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.implicit_bias import Problem
 from measureformer.implicit_bias.generators import unit
 from measureformer.implicit_bias.svm import Norm
-from measureformer.numerics.types import Key
 
 T = 5
 
@@ -62,15 +58,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
             means[n].append(float(np.mean(ranks)) if ranks else np.nan)
     less = 1 if variant == "one-less" else 0
     frobenius, nuclear = (max(found, default=np.nan) + less for found in over.values())
+    both = "query-for-each-pair", "one-less"
     checks = (
         Check("separable problems", len(over["frobenius"]), low=config.problems, rejected_by="token-in-the-hull"),
-        Check(
-            "rank minus min(n, d), Frobenius norm, largest",
-            frobenius,
-            high=0.0,
-            rejected_by=("query-for-each-pair", "one-less"),
-        ),
-        Check("rank minus min(n, d), nuclear norm, largest", nuclear, high=0.0, rejected_by="one-less"),
+        Check("rank minus min(n, d), Frobenius norm, largest", frobenius, high=0.0, rejected_by=both),
+        Check("rank minus min(n, d), nuclear norm, largest", nuclear, high=0.0, rejected_by=both[1]),
     )
     figure = Figure(
         "The rank of the support vector machine",

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.implicit_bias import descend_all, misalignment, random_problems
 from measureformer.implicit_bias.descent import Run
-from measureformer.numerics.types import Key
 
 PUBLISHED = {200: 0.88, 400: 0.96, 1000: 0.993}
 """Mean cosine at a step, over 100 runs."""
@@ -52,11 +48,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
         allowed = config.sure * found.std() / np.sqrt(len(found)) + 0.01
         checks.append(
             Check(
-                f"mean cosine at step {step}",
-                found.mean(),
-                mean - allowed,
-                mean + allowed,
-                rejected_by="nuclear-norm",
+                f"mean cosine at step {step}", found.mean(), mean - allowed, mean + allowed, rejected_by="nuclear-norm"
             )
         )
     last = cosines[:, -1]

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.implicit_bias import decompose, descend_all, random_problems
 from measureformer.implicit_bias.decompose import Decomposition
-from measureformer.numerics.types import Key
 
 PUBLISHED = {4: (0.035, 0.07, 0.16), 6: (0.017, 0.044, 0.145), 8: (0.011, 0.015, 0.14), 10: (0.0056, 0.0088, 0.12)}
 """Mean of 1 − cos at step 2000 with W_fin + C·W_mm, with W_mm, with the SVM of single tokens, for each dimension."""
@@ -51,32 +47,21 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     published = np.array([PUBLISHED[d] for d in settled])
     ours = {"no-finite-part": 1, "single-tokens": 2}.get(variant, 0)
     fewest = min(map(len, settled.values()))
+    finite, single, known = ((means[:, ours] / other).max() for other in (means[:, 1], means[:, 2], published[:, 0]))
+    both = "no-finite-part", "single-tokens"
     checks = (
         Check("runs that are decided and grow, fewest in a dimension", fewest, low=5, rejected_by="stopped-early"),
         Check(
-            "mean 1 − cos with W_fin + C·W_mm over that with W_mm, worst dimension",
-            (means[:, ours] / means[:, 1]).max(),
-            high=0.97,
-            rejected_by=("no-finite-part", "single-tokens"),
+            "mean 1 − cos with W_fin + C·W_mm over that with W_mm, worst dimension", finite, high=0.97, rejected_by=both
         ),
-        Check(
-            "the same over that with the SVM of single tokens",
-            (means[:, ours] / means[:, 2]).max(),
-            high=0.5,
-            rejected_by="single-tokens",
-        ),
+        Check("the same over that with the SVM of single tokens", single, high=0.5, rejected_by=both[1]),
         Check(
             "the first over all runs, undecided ones included",
             everything[ours] / everything[1],
             high=0.5,
-            rejected_by=("no-finite-part", "single-tokens"),
+            rejected_by=both,
         ),
-        Check(
-            "mean 1 − cos over the published one, largest",
-            (means[:, ours] / published[:, 0]).max(),
-            high=2.0,
-            rejected_by="single-tokens",
-        ),
+        Check("mean 1 − cos over the published one, largest", known, high=2.0, rejected_by=both[1]),
     )
     return Outcome(checks, _figure(config, settled, means) if variant == "claim" else None)
 

@@ -6,12 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.implicit_bias import Descent, descend_all, misalignment, random_problems
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -50,15 +46,13 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
         last.append(steps[-1])
         growth.append((bounded / bounded[0]).max())
         slopes.append(np.polyfit(np.log(k), np.log(rest), 1)[0])
+    plain = "gradient-descent"
     checks = (
         Check("steps, the fewest of the methods", min(last), low=1e4, rejected_by="whole-polyak-steps"),
         Check(
-            "largest (1 − cos) k/log² k over that at k = 100, worst method",
-            max(growth),
-            high=1.05,
-            rejected_by="gradient-descent",
+            "largest (1 − cos) k/log² k over that at k = 100, worst method", max(growth), high=1.05, rejected_by=plain
         ),
-        Check("exponent of k, worst method", max(slopes), high=-0.9, rejected_by="gradient-descent"),
+        Check("exponent of k, worst method", max(slopes), high=-0.9, rejected_by=plain),
     )
     if variant != "claim":
         return Outcome(checks)

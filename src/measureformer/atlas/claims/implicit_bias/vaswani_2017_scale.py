@@ -6,11 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 
 
 @dataclass(frozen=True)
@@ -41,15 +37,9 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     dims, means, errors = _slopes(key, config, scaled=variant == "scaled")
     slope = np.polyfit(np.log(dims[1:]), np.log(means[1:]), 1)[0]
     relative = 5 * np.hypot(errors[0] / means[0], errors[-1] / means[-1])
-    ratio = means[-1] / means[0]
+    size, ratio = "size of the derivative at the largest over that at the least dimension", means[-1] / means[0]
     checks = (
-        Check(
-            "size of the derivative at the largest over that at the least dimension",
-            ratio,
-            high=0.25,
-            error=relative * ratio,
-            rejected_by="scaled",
-        ),
+        Check(size, ratio, high=0.25, error=relative * ratio, rejected_by="scaled"),
         Check("exponent of d_k, from 64 on", slope, low=-0.6, high=-0.4, rejected_by="scaled"),
     )
     if variant != "claim":

@@ -6,14 +6,10 @@ from dataclasses import dataclass, replace
 
 import jax
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.incontext_learner import Learner, learned, prompts, start, task
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.incontext.measure_laws import MeasureLaws, laws_on
 from measureformer.incontext.models import Reading
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -35,25 +31,15 @@ def _laws(key: Key, config: Config, reading: Reading) -> MeasureLaws:
 
 
 def _checks(laws: MeasureLaws) -> tuple[Check, ...]:
-    slopes, gaps, sequence = laws.slopes, laws.gaps, "sequence"
+    sequence, square, doubled = "sequence", "square-of-distance", "twice as many examples: change of the answer"
+    spread, fall = laws.slopes.max() / laws.slopes.min(), laws.gaps[-1] / laws.gaps[0]
+    last = "error after the most examples over that of predicting 0"
     return (
         Check("another order: relative change of the answer", laws.permuted, high=1e-4, rejected_by=sequence),
         Check("every example twice: relative change of the answer", laws.repeated, high=1e-4, rejected_by=sequence),
-        Check(
-            "one example moved: slopes, largest over smallest",
-            slopes.max() / slopes.min(),
-            high=20.0,
-            rejected_by="square-of-distance",
-        ),
-        Check(
-            "twice as many examples: change of the answer, last over first",
-            gaps[-1] / gaps[0],
-            high=0.6,
-            rejected_by=sequence,
-        ),
-        Check(
-            "error after the most examples over that of predicting 0", laws.errors[-1], high=0.6, rejected_by=sequence
-        ),
+        Check("one example moved: slopes, largest over smallest", spread, high=20.0, rejected_by=square),
+        Check(f"{doubled}, last over first", fall, high=0.6, rejected_by=sequence),
+        Check(last, laws.errors[-1], high=0.6, rejected_by=sequence),
     )
 
 

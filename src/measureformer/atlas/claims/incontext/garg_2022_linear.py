@@ -7,13 +7,10 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.incontext_learner import Learner, learned, prompts, start
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.incontext import InContextModel
 from measureformer.incontext.baselines import averaging_error, least_squares_error
-from measureformer.numerics.types import Key
 
 CONTROLS = {
     "before-training": "The model before training.",

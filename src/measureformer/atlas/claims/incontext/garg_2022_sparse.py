@@ -7,14 +7,10 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.incontext import InContextModel, train_learner
 from measureformer.incontext.baselines import lasso, least_squares, least_squares_error
 from measureformer.incontext.tasks import Prompts, sparse
-from measureformer.numerics.types import Key
 from measureformer.training.architecture import Architecture
 from measureformer.training.optimization import Optimization
 
@@ -84,23 +80,13 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     errors = _errors(key, config, variant)
     sparse, plain = errors[:, :, _counts(config).index(config.judged)]
     gain, root = plain - sparse, np.sqrt(config.prompts)
-    law = least_squares_error(config.dim, config.judged)
+    gap = abs(plain.mean() - least_squares_error(config.dim, config.judged)) / (5 * plain.std() / root)
+    minus = f"least squares minus Lasso, {config.judged} examples"
     checks = (
         # with few prompts no false variant near the claim loses by five standard errors
-        Check(
-            f"least squares minus Lasso, {config.judged} examples",
-            gain.mean(),
-            low=0.0,
-            error=5 * gain.std() / root,
-            context=True,
-        ),
+        Check(minus, gain.mean(), low=0.0, error=5 * gain.std() / root, context=True),
         Check("Lasso over least squares there", sparse.mean() / plain.mean(), high=0.5, rejected_by="nothing-sparse"),
-        Check(
-            "|least squares − (1 − k/d)| in five standard errors",
-            abs(plain.mean() - law) / (5 * plain.std() / root),
-            high=1.0,
-            rejected_by="lasso-twice",
-        ),
+        Check("|least squares − (1 − k/d)| in five standard errors", gap, high=1.0, rejected_by="lasso-twice"),
     )
     return Outcome(checks, _figure(key, config, errors) if variant == "claim" else None)
 

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.incontext_learner import Learner, learned, prompts
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.incontext.baselines import Baseline, greedy_tree
 from measureformer.incontext.tasks import Prompts
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -48,20 +44,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     mine = errors["transformer"]
     greedy = min((errors[name] for name in errors if name.startswith("greedy")), key=lambda entry: entry.mean())
     gain = (greedy - mine).mean(axis=1)
+    error, ratio = 5 * gain.std() / np.sqrt(len(gain)), mine[:, -1].mean() / greedy[:, -1].mean()
+    minus, anew = "greedy tree minus transformer, mean over numbers of examples", "leaves-drawn-anew"
     checks = (
-        Check(
-            "greedy tree minus transformer, mean over numbers of examples",
-            gain.mean(),
-            low=0.0,
-            error=5 * gain.std() / np.sqrt(len(gain)),
-            rejected_by="leaves-drawn-anew",
-        ),
-        Check(
-            "transformer over greedy tree, after all examples",
-            mine[:, -1].mean() / greedy[:, -1].mean(),
-            high=0.9,
-            rejected_by="leaves-drawn-anew",
-        ),
+        Check(minus, gain.mean(), low=0.0, error=error, rejected_by=anew),
+        Check("transformer over greedy tree, after all examples", ratio, high=0.9, rejected_by=anew),
     )
     return Outcome(checks, _figure(config, errors) if variant == "claim" else None)
 

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.incontext_learner import Learner, learned
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 
 
 @dataclass(frozen=True)
@@ -25,26 +22,13 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     other = "labels-of-other-functions"
     records = learned(key, config.plain(), blend=1.0 if variant == other else 0.0).records
     first, last = ({name: values[i] for name, values in records.items()} for i in (0, -1))
+    share, growth = (last["sparsity"] / first["sparsity"]).min(), (last["norm"] / first["norm"]).mean()
+    gain, keys = (last["largest"] - first["largest"]).max(), "share of keys that attention rests on"
     checks = (
-        Check(
-            "share of keys that attention rests on, last over first, sparsest head",
-            (last["sparsity"] / first["sparsity"]).min(),
-            high=config.share,
-            rejected_by=other,
-        ),
+        Check(f"{keys}, last over first, sparsest head", share, high=config.share, rejected_by=other),
         # in the quick preset the norm grows on labels of other functions too
-        Check(
-            "norm of KᵀQ, last over first, mean over heads",
-            (last["norm"] / first["norm"]).mean(),
-            low=1.05,
-            context=True,
-        ),
-        Check(
-            "largest weight, last minus first, sparsest head",
-            (last["largest"] - first["largest"]).max(),
-            low=config.weight,
-            rejected_by=other,
-        ),
+        Check("norm of KᵀQ, last over first, mean over heads", growth, low=1.05, context=True),
+        Check("largest weight, last minus first, sparsest head", gain, low=config.weight, rejected_by=other),
     )
     return Outcome(checks, _figure(config, records) if variant == "claim" else None)
 
@@ -85,9 +69,7 @@ claim = Claim(
     hypotheses=("an observation in training with Adam, no theorem for this model",),
     reference="tarzanagh2023",
     measure=measure,
-    controls={
-        "labels-of-other-functions": "The same training on labels that each come from a function of their own.",
-    },
+    controls={"labels-of-other-functions": "The same training on labels that each come from a function of their own."},
     quick=Config(),
     full=Config(
         dim=3, points=7, width=32, layers=3, steps=4000, rate=2e-3, reading="sequence", looks=12, share=0.6, weight=0.25

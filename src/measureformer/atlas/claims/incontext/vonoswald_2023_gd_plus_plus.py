@@ -7,12 +7,8 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.incontext.linear import LinearModel, one_step
-from measureformer.numerics.types import Key
 
 DIM, EXAMPLES = 10, 10
 VARIANCE, FOURTH = 1 / 12, 1 / 80  # of U(−1/2, 1/2)
@@ -57,20 +53,10 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     two = _losses(key, config, [_model(2, config.best, gamma), *(_model(2, eta) for eta in etas)])
     gap, error = abs(one[0].mean() - law.error / 2), 5 * one[0].std() / np.sqrt(config.tasks)
     plain = two[1:].mean(axis=1)
+    ratio, many = 2 * one[0].mean() / law.error, "rate-of-many-examples"
     checks = (
-        Check(
-            "one step at the best rate, loss over its closed form",
-            2 * one[0].mean() / law.error,
-            0.9,
-            1.1,
-            rejected_by="rate-of-many-examples",
-        ),
-        Check(
-            "loss minus closed form, in five standard errors",
-            gap / error,
-            high=1.0,
-            rejected_by="rate-of-many-examples",
-        ),
+        Check("one step at the best rate, loss over its closed form", ratio, 0.9, 1.1, rejected_by=many),
+        Check("loss minus closed form, in five standard errors", gap / error, high=1.0, rejected_by=many),
         Check("GD++ over the best GD, two layers", two[0].mean() / plain.min(), high=0.9, rejected_by="opposite-gamma"),
     )
     if variant != "claim":

@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.incontext.linear import gd_layer, gradient_descent
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -50,18 +46,11 @@ def _answers(key: Key, config: Config, variant: str) -> tuple[np.ndarray, np.nda
 def measure(key: Key, config: Config, variant: str) -> Outcome:
     layers, steps = _answers(key, config, variant)
     gaps = np.abs(layers - steps).max(axis=(1, 2, 3)) / np.abs(steps).max()
+    start, moved = "values-without-start", "examples-stay"
     checks = (
+        Check("one layer against one step, relative difference", gaps[0], high=1e-12, rejected_by=start),
         Check(
-            "one layer against one step, relative difference",
-            gaps[0],
-            high=1e-12,
-            rejected_by="values-without-start",
-        ),
-        Check(
-            "K layers against K steps, largest relative difference",
-            gaps.max(),
-            high=1e-12,
-            rejected_by=("values-without-start", "examples-stay"),
+            "K layers against K steps, largest relative difference", gaps.max(), high=1e-12, rejected_by=(start, moved)
         ),
     )
     return Outcome(checks, _figure(key, config, layers, steps) if variant == "claim" else None)

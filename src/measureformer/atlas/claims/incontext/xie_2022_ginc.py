@@ -7,14 +7,10 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Role, Series, Style
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Role, Series, Style, once
 from measureformer.incontext import LanguageModel, retrieval, train_reader
 from measureformer.incontext.bayes import Ginc, TokenPrompts, ginc
 from measureformer.incontext.retrieval import Retrieval
-from measureformer.numerics.types import Key
 from measureformer.training.architecture import Architecture
 from measureformer.training.optimization import Optimization
 

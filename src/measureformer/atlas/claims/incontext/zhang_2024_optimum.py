@@ -7,10 +7,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.incontext.linear import (
     LinearLoss,
     LinearModel,
@@ -20,7 +17,6 @@ from measureformer.incontext.linear import (
     optimum,
     train_linear,
 )
-from measureformer.numerics.types import Key
 from measureformer.training.optimization import Optimization
 
 
@@ -63,29 +59,14 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     both = compared(found.model, LinearModel.descent(best.preconditioner[None]), prompts)
     product = -np.asarray(found.model.P[0, -1, -1] * found.model.Q[0, :-1, :-1])
     gap = np.abs(product - best.preconditioner).max() / np.abs(best.preconditioner).max()
+    over = both.first / both.second, both.interpolated / both.second, both.second / best.error
+    moved, no_trace = "labels-moved", "no-trace-term"
     checks = (
-        Check(
-            "loss over that of the optimum, same prompts",
-            both.first / both.second,
-            high=1 + config.within,
-            rejected_by="labels-moved",
-        ),
-        Check(
-            "loss half-way between the weights, over that of the optimum",
-            both.interpolated / both.second,
-            high=1.05,
-            rejected_by="labels-moved",
-        ),
-        Check("cosine of the sensitivities", both.cosine, low=0.98, rejected_by="labels-moved"),
-        Check(
-            "preconditioner, largest relative difference",
-            gap,
-            high=0.15,
-            rejected_by=("labels-moved", "no-trace-term"),
-        ),
-        Check(
-            "loss of the optimum over its closed form", both.second / best.error, 0.9, 1.1, rejected_by="no-trace-term"
-        ),
+        Check("loss over that of the optimum, same prompts", over[0], high=1 + config.within, rejected_by=moved),
+        Check("loss half-way between the weights, over that of the optimum", over[1], high=1.05, rejected_by=moved),
+        Check("cosine of the sensitivities", both.cosine, low=0.98, rejected_by=moved),
+        Check("preconditioner, largest relative difference", gap, high=0.15, rejected_by=(moved, no_trace)),
+        Check("loss of the optimum over its closed form", over[2], 0.9, 1.1, rejected_by=no_trace),
     )
     return Outcome(checks, _figure(key, config, found, best.error) if variant == "claim" else None)
 

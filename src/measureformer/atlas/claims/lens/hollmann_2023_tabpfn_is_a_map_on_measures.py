@@ -7,13 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.lens_data import model, needs, real_text
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.measures import Discrete, SpaceTime
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,8 @@ from functools import cache
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.lens_data import model, needs, real_text
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 
 AVERAGING, SELECTIVE = 1 / 2, 1 / 32
 """Parts of the mass above which a head is of class I, and below which it is of class IV."""

@@ -6,15 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.maps_quadrature import gauss_hermite
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.maps import Attention, L2Attention, LinearAttention
 from measureformer.maps.heads import AbstractHeads
 from measureformer.measures import Gaussian
-from measureformer.numerics.types import Key
 
 KINDS: dict[str, type[AbstractHeads]] = {"softmax": Attention, "linear": LinearAttention, "L2": L2Attention}
 

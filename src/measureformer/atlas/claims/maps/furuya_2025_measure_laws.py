@@ -9,14 +9,10 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.maps import Attention
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import on_device
-from measureformer.numerics.types import Key
 
 LAWS = {
     "mass is irrelevant": "sink",

@@ -18,14 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.maps import Attention
 from measureformer.measures import Discrete, Gaussian
 from measureformer.numerics.arrays import on_device
-from measureformer.numerics.types import Key
 
 # A is not symmetric and m is not 0: nothing cancels by accident
 MEAN = np.array([0.5, -1.0])

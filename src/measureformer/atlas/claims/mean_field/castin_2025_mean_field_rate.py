@@ -14,15 +14,11 @@ from operator import matmul
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.maps import Attention, Residual
 from measureformer.mean_field import mean_field_rate
 from measureformer.mean_field.convergence import MeanField
 from measureformer.measures import AbstractMeasure, Discrete, Gaussian
-from measureformer.numerics.types import Key
 from measureformer.transport import wasserstein
 
 

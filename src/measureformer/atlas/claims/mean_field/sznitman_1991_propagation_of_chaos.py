@@ -12,16 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.maps import Attention, Residual
 from measureformer.mean_field import pair_covariance
 from measureformer.mean_field.convergence import PairCovariance
 from measureformer.measures import Discrete, Gaussian
 from measureformer.numerics.arrays import scalar
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.maps import Attention
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 
 CANTOR = 2 * math.log(3) / math.log(2)
 SHARES = (0.2, 0.5, 0.3)

@@ -14,13 +14,9 @@ from typing import Literal
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.memory import Polynomial, amit85_capacity, bit_error, capacity, mceliece87_capacity
 from measureformer.memory.capacity import CapacityCurve
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -78,29 +74,14 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     # bits are nearly independent: a pattern is fixed if none of its d bits changes
     expected = (1 - bit_error(np.round(few), d)) ** d
     rate = bit_error(fixed.counts[1] / (2 if variant == "factor-two-forgotten" else 1), d)
+    bits, error = fixed.bit_errors[1] / rate, 5 * fixed.bit_errors_error[1] / rate
+    few_fixed, gap = "share of patterns fixed at d/(2 ln d), minus (1 − bit error)^d", fixed.held[0] - expected
+    less, load = "load N/d from which on a larger memory holds less", _crossing(pair, config)
+    forgotten = "factor-two-forgotten"
     checks = (
-        Check(
-            "bit errors at 0.2 d patterns over ½ erfc(√(d/2N))",
-            fixed.bit_errors[1] / rate,
-            0.7,
-            1.3,
-            error=5 * fixed.bit_errors_error[1] / rate,
-            rejected_by="factor-two-forgotten",
-        ),
-        Check(
-            "share of patterns fixed at d/(2 ln d), minus (1 − bit error)^d",
-            fixed.held[0] - expected,
-            -0.08,
-            0.08,
-            rejected_by="one-capacity",
-        ),
-        Check(
-            "load N/d from which on a larger memory holds less",
-            _crossing(pair, config),
-            config.low,
-            config.high,
-            rejected_by="no-errors-allowed",
-        ),
+        Check("bit errors at 0.2 d patterns over ½ erfc(√(d/2N))", bits, 0.7, 1.3, error, rejected_by=forgotten),
+        Check(few_fixed, gap, -0.08, 0.08, rejected_by="one-capacity"),
+        Check(less, load, config.low, config.high, rejected_by="no-errors-allowed"),
     )
     return Outcome(checks, _figure(pair, config) if variant == "claim" else None)
 

@@ -8,14 +8,10 @@ from typing import Literal
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.memory_patterns import signs
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.memory import Dense, Exponential, birthday_capacity, capacity
 from measureformer.memory.capacity import CapacityCurve
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)

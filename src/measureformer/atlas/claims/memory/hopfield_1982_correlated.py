@@ -6,14 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.memory_patterns import signs
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.memory import Classical, Dense, Polynomial, masked, recall
 from measureformer.memory.images import pictures
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -36,13 +32,9 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     wrong = {name: np.mean(np.sign(found.reshape(flat.shape)) != flat, axis=1) for name, found in recalled.items()}
     share = {name: np.mean(part == 0) for name, part in wrong.items()}
     fixed = Classical.store(flat, rule="hebb" if variant == "hebb-rule" else "pseudo-inverse").stable()
+    pictures_of = "share of pictures that the classical memory"
     checks = (
-        Check(
-            "share of pictures that the classical memory recalls",
-            share["classical"],
-            high=0.3,
-            rejected_by="independent-bits",
-        ),
+        Check(f"{pictures_of} recalls", share["classical"], high=0.3, rejected_by="independent-bits"),
         Check("share that the exponential one recalls", share["dense"], low=1.0, rejected_by="cubic-interaction"),
         Check("share that the modern one recalls", share["modern"], low=1.0, rejected_by="too-hot"),
         Check("share that the pseudo-inverse rule makes fixed", fixed.mean(), low=1.0, rejected_by="hebb-rule"),

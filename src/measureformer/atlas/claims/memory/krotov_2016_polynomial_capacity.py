@@ -8,13 +8,9 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.memory import Polynomial, capacity, krotov16_capacity
 from measureformer.memory.capacity import CapacityCurve
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.maps import Attention
 from measureformer.measures import Discrete, Gaussian
 from measureformer.memory import head_class
-from measureformer.numerics.types import Key
 
 STRENGTHS = np.linspace(0.1, 3.0, 12)
 
@@ -36,12 +32,8 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     exact = head_class(G, gaussian, s * x if variant == "variance-for-deviation" else x).shares[0]
     measured = head_class(G, mu, x).shares[0]
     error = 5 * np.sqrt(0.25 / config.tokens) + 0.5 / np.sqrt(config.tokens) * np.exp(0.5 * STRENGTHS.max() ** 2 * 0.45)
-    check = Check(
-        "largest difference to the closed form",
-        np.abs(measured - exact).max(),
-        high=min(error, 0.05),
-        rejected_by="variance-for-deviation",
-    )
+    gap, wrong = np.abs(measured - exact).max(), "variance-for-deviation"
+    check = Check("largest difference to the closed form", gap, high=min(error, 0.05), rejected_by=wrong)
     return Outcome((check,), _figure(config, measured, exact) if variant == "claim" else None)
 
 

@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.memory_patterns import sphere
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.memory import Modern
-from measureformer.numerics.types import Key
 
 
 @dataclass(frozen=True)
@@ -38,19 +34,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     betas = np.geomspace(10, 1e6, config.betas)
     errors = np.array([np.linalg.norm(Modern.store(X, beta).update(queries) - nearest, axis=1) for beta in betas])
     bounds = 2 * np.abs(X).max() * config.dim**0.5 * (config.patterns - 1) * np.exp(-betas[:, None] * gap)
+    share, over_bound = np.mean(errors[-1] < 0.01), (errors / (bounds + 1e-13)).max()
+    answered, wrong = "share of queries answered with the nearest pattern at the largest β", "different-norms"
     checks = (
-        Check(
-            "share of queries answered with the nearest pattern at the largest β",
-            np.mean(errors[-1] < 0.01),
-            low=0.97,
-            rejected_by="different-norms",
-        ),
-        Check(
-            "largest error over 2M(N−1)e^{−β gap}",
-            (errors / (bounds + 1e-13)).max(),
-            high=1.0,
-            rejected_by="different-norms",
-        ),
+        Check(answered, share, low=0.97, rejected_by=wrong),
+        Check("largest error over 2M(N−1)e^{−β gap}", over_bound, high=1.0, rejected_by=wrong),
     )
     return Outcome(checks, _figure(config, betas, errors) if variant == "claim" else None)
 

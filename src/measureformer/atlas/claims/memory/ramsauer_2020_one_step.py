@@ -7,14 +7,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.memory_patterns import sphere
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.memory import Modern
 from measureformer.memory.bounds import ramsauer20_one_step, ramsauer20_separation
-from measureformer.numerics.types import Key
 
 Measured: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, float]
 
@@ -38,36 +34,17 @@ def _measured(key: Key, d: int, n: int, factor: float) -> Measured:
 
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:
-    large, small = (16, config.dim) if variant == "dimensions-exchanged" else (config.dim, 16)
-    factor = 2.0 if variant == "squared-distance" else 1.0
+    exchanged, squared, close = "dimensions-exchanged", "squared-distance", "too close to be stored: largest"
+    large, small = (16, config.dim) if variant == exchanged else (config.dim, 16)
+    factor = 2.0 if variant == squared else 1.0
     far, near = _measured(key, large, config.patterns, factor), _measured(key, small, 100, factor)
     # what rounding leaves of a difference of vectors of norm 8
-    floor = 1e-14
+    over_bound, apart = (far[1] / (far[2] + 1e-14)).max(), near[0].max() / near[3]
     checks = (
-        Check(
-            "smallest separation over the one that is needed",
-            far[0].min() / far[3],
-            low=1.0,
-            rejected_by="dimensions-exchanged",
-        ),
-        Check(
-            "largest error over its bound",
-            (far[1] / (far[2] + floor)).max(),
-            high=1.0,
-            rejected_by="squared-distance",
-        ),
-        Check(
-            "too close to be stored: largest separation over the one that is needed",
-            near[0].max() / near[3],
-            high=1.0,
-            rejected_by="dimensions-exchanged",
-        ),
-        Check(
-            "too close to be stored: largest error over its bound",
-            (near[1] / near[2]).max(),
-            high=1.0,
-            rejected_by="squared-distance",
-        ),
+        Check("smallest separation over the one that is needed", far[0].min() / far[3], low=1.0, rejected_by=exchanged),
+        Check("largest error over its bound", over_bound, high=1.0, rejected_by=squared),
+        Check(f"{close} separation over the one that is needed", apart, high=1.0, rejected_by=exchanged),
+        Check(f"{close} error over its bound", (near[1] / near[2]).max(), high=1.0, rejected_by=squared),
     )
     return Outcome(checks, _figure(config, far, near) if variant == "claim" else None)
 

@@ -8,13 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.maps import Attention, Causal
 from measureformer.measures import SpaceTime
-from measureformer.numerics.types import Key
 from measureformer.regularity import lipschitz_masked
 
 
@@ -65,15 +61,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     over_bound = _random_share(key, config, past=variant != "own-token-alone")
     low, high = 0.99 * config.apart / 2, 1.01 * config.apart / 2
     bound = lipschitz_masked(1.0, 0.0, config.far)
+    conditional_w2 = "stretch of conditional W_2"
     checks = (
         Check("stretch in plain W_2, over n", plain / config.largest, low, high, rejected_by="without-mask"),
-        Check("stretch of conditional W_2 by the swap", by_swap, high=bound, rejected_by="time-moves"),
-        Check(
-            "stretch of conditional W_2 over its bound, random pairs",
-            over_bound,
-            high=1.0,
-            rejected_by="own-token-alone",
-        ),
+        Check(f"{conditional_w2} by the swap", by_swap, high=bound, rejected_by="time-moves"),
+        Check(f"{conditional_w2} over its bound, random pairs", over_bound, high=1.0, rejected_by="own-token-alone"),
     )
     return Outcome(checks, _figure(config) if variant == "claim" else None)
 

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.helpers.regularity_heads import DIM, head, norm
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.maps import LayerNorm
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 from measureformer.regularity import lipschitz_ball, local_lipschitz
 
 
@@ -39,19 +35,12 @@ def _constants(key: Key, config: Config, variant: str) -> tuple[list[float], flo
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:
     constants, bound = _constants(key, config, variant)
+    most, least = max(constants), min(constants)
     checks = (
         Check(
-            "largest constant over the smallest, minus 1",
-            max(constants) / min(constants) - 1,
-            high=1e-8,
-            rejected_by="without-layernorm",
+            "largest constant over the smallest, minus 1", most / least - 1, high=1e-8, rejected_by="without-layernorm"
         ),
-        Check(
-            "largest constant over the bound for R = √d",
-            max(constants) / bound,
-            high=1.0,
-            rejected_by="without-logits",
-        ),
+        Check("largest constant over the bound for R = √d", most / bound, high=1.0, rejected_by="without-logits"),
     )
     if variant != "claim":
         return Outcome(checks)

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.helpers.regularity_heads import DIM, cluster_constant, head, random_ball
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 from measureformer.regularity import lipschitz_ball, lipschitz_ball_castin24, lipschitz_tokens, local_lipschitz
 
 
@@ -46,27 +42,14 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     lower, upper = np.array([cluster_constant(size, config.growth) for size in sizes]).T
     certified = for_all if variant == "bound-for-certificate" else upper
     random_sizes, random = _random(key, config)
+    share = (lower / np.minimum(for_n, min(for_all, printed))).max()
+    by_share = "half-the-radius", "equal-clusters"
+    over, ratio = "certificate over the adversarial constant, largest", (certified / lower).max()
+    below, random_share = "random constants over the largest adversarial one", max(random) / lower.max()
     checks = (
-        Check(
-            "adversarial constants over the best bound, largest",
-            (lower / np.minimum(for_n, min(for_all, printed))).max(),
-            0.4,
-            1.0,
-            rejected_by=("half-the-radius", "equal-clusters"),
-        ),
-        Check(
-            "certificate over the adversarial constant, largest",
-            (certified / lower).max(),
-            1.0,
-            2.0,
-            rejected_by="bound-for-certificate",
-        ),
-        Check(
-            "random constants over the largest adversarial one",
-            max(random) / lower.max(),
-            high=1.0,
-            rejected_by="equal-clusters",
-        ),
+        Check("adversarial constants over the best bound, largest", share, 0.4, 1.0, rejected_by=by_share),
+        Check(over, ratio, 1.0, 2.0, rejected_by="bound-for-certificate"),
+        Check(below, random_share, high=1.0, rejected_by="equal-clusters"),
     )
     if variant != "claim":
         return Outcome(checks)

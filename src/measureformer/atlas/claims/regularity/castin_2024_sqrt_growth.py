@@ -7,11 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.regularity_heads import attention, cluster_constant, prediction
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.regularity import lipschitz_ball
 
 
@@ -45,18 +42,13 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     falling = slope(np.geomspace(10 * top, 1000 * top, config.sizes), growth)
     bound = lipschitz_ball(1.0, 1.0, math.sqrt(growth / 2))
     best = constants(top * np.array([2.0, 2.6, 3.2]), growth).max()
+    wrong, half = "attracting-head", "half-the-exponent"
     checks = (
-        Check("constant over √(n−1) p (1 + G(1−p)), least", ratios.min(), low=1 - 1e-9, rejected_by="attracting-head"),
+        Check("constant over √(n−1) p (1 + G(1−p)), least", ratios.min(), low=1 - 1e-9, rejected_by=wrong),
         Check("constant over √(n−1) p (1 + G(1−p)), largest", ratios.max(), high=1.003, rejected_by="frozen-attention"),
-        Check("exponent of n far below e^G", rising, 0.47, 0.53, rejected_by="attracting-head"),
-        Check("exponent of n far above e^G", falling, high=0.0, rejected_by="half-the-exponent"),
-        Check(
-            "share of the bound (1 + s)e^s + s at n ≈ 2.6 e^G",
-            best / bound,
-            0.5,
-            1.0,
-            rejected_by=("attracting-head", "half-the-exponent"),
-        ),
+        Check("exponent of n far below e^G", rising, 0.47, 0.53, rejected_by=wrong),
+        Check("exponent of n far above e^G", falling, high=0.0, rejected_by=half),
+        Check("share of the bound (1 + s)e^s + s at n ≈ 2.6 e^G", best / bound, 0.5, 1.0, rejected_by=(wrong, half)),
     )
     return Outcome(checks, _figure(config, bound) if variant == "claim" else None)
 

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.maps import Attention, Causal
 from measureformer.measures import SpaceTime
-from measureformer.numerics.types import Key
 from measureformer.regularity import lipschitz_masked, local_lipschitz
 
 

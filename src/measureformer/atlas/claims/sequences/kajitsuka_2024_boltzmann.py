@@ -7,11 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.sequences.boltzmann import boltz, log_boltz_gap
 
 SIZES = (2, 3, 4, 6, 8)
@@ -95,9 +91,7 @@ claim = Claim(
     hypotheses=("n ≥ 2",),
     reference="kajitsuka2024, Lemma 3",
     measure=measure,
-    controls={
-        "close-entries": "Entries that are close together: different vectors with the same value.",
-    },
+    controls={"close-entries": "Entries that are close together: different vectors with the same value."},
     quick=Config(),
     full=Config(draws=4000),
 )

@@ -10,10 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Role, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Role, Series
 from measureformer.sequences import boltzmann
 from measureformer.sequences.boltzmann import Memory
 
@@ -118,9 +115,7 @@ claim = Claim(
     hypotheses=("different tokens within a context, none of them 0",),
     reference="kajitsuka2024, Theorem 2",
     measure=measure,
-    controls={
-        "hardmax": "The same layer with hardmax: contexts that share the token it picks are the same.",
-    },
+    controls={"hardmax": "The same layer with hardmax: contexts that share the token it picks are the same."},
     quick=Config(tokens=4),
     full=Config(tokens=6),
 )

@@ -5,13 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.helpers.sequences_functions import wave
 from measureformer.atlas.helpers.sequences_hybrids import train
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.sequences import boltzmann, yun
 from measureformer.sequences import sparse as sparsity
 
@@ -60,28 +56,13 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     deep = found["deep"][:1] * len(shrinking) if variant == "coarser-deep-cells" else found["deep"]
     smaller = max(one[0] / other[0] for one, other in zip(found["one layer"], deep, strict=True))
     best = min(e for curve in found.values() for parameters, e in curve if parameters <= size)
+    finest, trained = "error at the finest cells over that at the coarsest", "error of the trained transformer"
+    fell = {f"{kind}: {finest}": curve[-1][1] / curve[0][1] for kind, curve in found.items()}
+    layer = "parameters of one layer over those of the deep network"
     checks = (
-        *(
-            Check(
-                f"{kind}: error at the finest cells over that at the coarsest",
-                curve[-1][1] / curve[0][1],
-                high=0.85,
-                rejected_by="equal-cells",
-            )
-            for kind, curve in found.items()
-        ),
-        Check(
-            "parameters of one layer over those of the deep network",
-            smaller,
-            high=1.0,
-            rejected_by="coarser-deep-cells",
-        ),
-        Check(
-            "error of the trained transformer over the best construction of its size",
-            error / best,
-            high=1.0,
-            rejected_by="untrained",
-        ),
+        *(Check(name, ratio, high=0.85, rejected_by="equal-cells") for name, ratio in fell.items()),
+        Check(layer, smaller, high=1.0, rejected_by="coarser-deep-cells"),
+        Check(f"{trained} over the best construction of its size", error / best, high=1.0, rejected_by="untrained"),
     )
     return Outcome(checks, _figure(config, found, (size, error)) if variant == "claim" else None)
 

@@ -7,10 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.sequences import yun
 from measureformer.sequences.codes import CellCodes, bits
 
@@ -92,9 +89,7 @@ claim = Claim(
     hypotheses=("tokens in different cells",),
     reference="yun2020, Lemma 6",
     measure=measure,
-    controls={
-        "scale-1": "A sweep of scale 1 instead of N: numbers collide.",
-    },
+    controls={"scale-1": "A sweep of scale 1 instead of N: numbers collide."},
     quick=Config(),
     full=Config(cases=11),
 )

@@ -6,11 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Role, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Role, Series, generator
 from measureformer.sequences.activation import Activation
 from measureformer.sequences.layers import Feed, Shift
 
@@ -79,9 +75,7 @@ claim = Claim(
     hypotheses=("no positions, no mask",),
     reference="yun2020, Claim 1",
     measure=measure,
-    controls={
-        "causal-mask": "A causal mask in the same blocks.",
-    },
+    controls={"causal-mask": "A causal mask in the same blocks."},
     quick=Config(),
     full=Config(n=8, blocks=200),
 )

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.helpers.sequences_functions import running_sum
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.sequences import yun
 
 
@@ -86,9 +82,7 @@ claim = Claim(
     hypotheses=("p = 2, f_i = x_1 + … + x_i, ω_f(t) = nt",),
     reference="yun2020, Theorem 3",
     measure=measure,
-    controls={
-        "no-positions": "No positions, and the closest equivariant function in place of f.",
-    },
+    controls={"no-positions": "No positions, and the closest equivariant function in place of f."},
     quick=Config(),
     full=Config(n=3, finest=16, points=10_000),
 )

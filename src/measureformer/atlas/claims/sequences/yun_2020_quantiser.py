@@ -6,11 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.sequences import yun
 
 
@@ -38,15 +34,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     error = np.abs(Y - np.floor(X * D) / D)[~outside].max()
     missed = np.abs(Y + J)[outside].max()
     largest_id = (Y @ net.grid.u)[outside.any(axis=2)].max()
+    alone = "outside-left-alone"
     checks = (
         Check("largest error inside of the cube", error, high=0.0, rejected_by="one-perceptron-fewer"),
-        Check("largest difference from −J outside", missed, high=0.0, rejected_by="outside-left-alone"),
-        Check(
-            "largest id of a token outside",
-            largest_id,
-            high=-1e-9,
-            rejected_by=("inverse-exponent", "outside-left-alone"),
-        ),
+        Check("largest difference from −J outside", missed, high=0.0, rejected_by=alone),
+        Check("largest id of a token outside", largest_id, high=-1e-9, rejected_by=("inverse-exponent", alone)),
     )
     line = np.linspace(-0.4, 1.4, 200)
     line = line[(line >= 0) & (line < 1)]

@@ -7,11 +7,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.sequences_functions import wave
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Role, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Role, Series
 from measureformer.sequences import yun
 from measureformer.sequences.budget import ErrorBudget
 
@@ -42,16 +39,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     errors = {D: b.measured[mode] for D, b in found.items()}
     worst = max(later / earlier for earlier, later in itertools.pairwise(errors.values()))
     ramps = errors[8] / found[8].measured["hard"]
+    over = {
+        f"δ = 1/{D}: error of the network over its budget": errors[D] / b.bound["clamped"] for D, b in found.items()
+    }
     checks = (
-        *(
-            Check(
-                f"δ = 1/{D}: error of the network over its budget",
-                errors[D] / b.bound["clamped"],
-                high=1.0,
-                rejected_by="no-clamp",
-            )
-            for D, b in found.items()
-        ),
+        *(Check(name, ratio, high=1.0, rejected_by="no-clamp") for name, ratio in over.items()),
         Check("error with half the cell over error, at most", worst, high=0.95, rejected_by="no-clamp"),
         Check("δ = 1/8: error over that of the network with jumps", ramps, high=1.06, rejected_by="no-clamp"),
     )
@@ -91,9 +83,7 @@ claim = Claim(
     hypotheses=("p = 2; f with a known modulus of continuity ω_f",),
     reference="yun2020, Theorem 2",
     measure=measure,
-    controls={
-        "no-clamp": "No clamp: tokens on a ramp keep their context id, which is larger than everything else.",
-    },
+    controls={"no-clamp": "No clamp: tokens on a ramp keep their context id, which is larger than everything else."},
     quick=Config(),
     full=Config(finest=32, points=20_000, ramp=13),
 )

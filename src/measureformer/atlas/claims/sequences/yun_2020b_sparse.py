@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Role, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Role, Series
 from measureformer.sequences import sparse as sparsity
 from measureformer.sequences.sparse.patterns import Family
 

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 from measureformer.structure import counterexample
 from measureformer.structure.black_box import Atoms, w1
 from measureformer.structure.counterexample import MapOfMeasures, prompts

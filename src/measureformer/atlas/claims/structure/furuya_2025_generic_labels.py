@@ -7,13 +7,9 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.helpers.structure_zoo import pushed
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 from measureformer.structure import generic
 from measureformer.structure.black_box import Atoms, BlackBox
 
@@ -107,7 +103,7 @@ claim = Claim(
     reference="furuya2025, Lemmas 1 and 4",
     measure=measure,
     controls={
-        "equal-weights": "Equal weights: masses tell nothing, and labels by place jump where images pass each other.",
+        "equal-weights": "Equal weights: masses tell nothing, and labels by place jump where images pass each other."
     },
     quick=Config(),
     full=Config(n=12, paths=200),

@@ -10,12 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.maps import Attention
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 from measureformer.structure.black_box import Atoms, w1
 
 SHARES = np.array([0.2, 0.5, 0.3])
@@ -112,7 +109,7 @@ claim = Claim(
     reference="furuya2025, equations (24) and (25)",
     measure=measure,
     controls={
-        "no-singular-part": "The uniform part replaces the singular one: the prompts converge to another measure.",
+        "no-singular-part": "The uniform part replaces the singular one: the prompts converge to another measure."
     },
     quick=Config(),
     full=Config(finest=15, levels=10, allowed=1e-3),

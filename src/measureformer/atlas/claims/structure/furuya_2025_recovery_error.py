@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.helpers.structure_zoo import pushed, residual_head, softmax
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 from measureformer.structure import recover, regular_derivative
 from measureformer.structure.black_box import BlackBox, atoms_of
 

@@ -10,14 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.flows import flow
 from measureformer.maps import MLP, AbstractInContextMap, Attention, LayerNorm, Residual
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 from measureformer.structure import directional_derivative, regular_derivative
 from measureformer.structure.black_box import BlackBox
 

@@ -8,13 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
 from measureformer.atlas.helpers.structure_zoo import pushed, residual_head
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 from measureformer.structure import regular_derivative
 
 QUERY, WIDTH = 0.35, 1e-6

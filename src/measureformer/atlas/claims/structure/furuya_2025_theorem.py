@@ -6,12 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
 from measureformer.atlas.helpers.structure_zoo import zoo
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.structure import is_transformer
 
 

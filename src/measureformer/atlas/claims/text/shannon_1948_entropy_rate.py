@@ -9,11 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator, once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.text import ngram
 
 
@@ -61,15 +57,10 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     P, texts = _texts(key, config)
     excess = np.array([[_excess(p, text[:n], variant) for n in lengths] for p, text in zip(P, texts, strict=True)])
     mean = excess.mean(axis=0)
+    order = np.polyfit(np.log(lengths), np.log(np.maximum(mean, 1e-300)), 1)[0]
     checks = (
         Check("excess over the entropy rate, least", excess.min(), low=0.0, rejected_by="seen-text"),
-        Check(
-            "order of the excess in the length of the text",
-            np.polyfit(np.log(lengths), np.log(np.maximum(mean, 1e-300)), 1)[0],
-            -1.2,
-            -0.8,
-            rejected_by="single-tokens",
-        ),
+        Check("order of the excess in the length of the text", order, -1.2, -0.8, rejected_by="single-tokens"),
     )
     # an estimate of k free numbers from N tokens costs k/2N on average
     cost = config.vocabulary * (config.vocabulary - 1) / (2 * lengths)

@@ -10,11 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.transport_line import distances, entropy_of, mean_and_error
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.helpers.transport_line import distances, means_and_errors
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 
 SIZES = (1, 5, 20)
 
@@ -28,12 +25,11 @@ class Config:
 
 def _measured(key: Key, config: Config) -> tuple[np.ndarray, np.ndarray]:
     """6N · mean and 6N · five standard errors of W_2²(μ_N, U[0,1]), for each N."""
-    found = distances(entropy_of(key), SIZES, config.repetitions, config.grid, 2.0)
+    found = distances(key, SIZES, config.repetitions, config.grid, 2.0)
     # within a cell of length 1/grid the law has the variance 1/(12 grid²), which its midpoint has not; every N divides
     # the grid, so that no cell is shared by two points
     squares = [values**2 + 1 / (12 * config.grid**2) for values in found]
-    pairs = [mean_and_error(values, 6 * n) for n, values in zip(SIZES, squares, strict=True)]
-    return np.array(pairs)[:, 0], np.array(pairs)[:, 1]
+    return means_and_errors(squares, (6 * n for n in SIZES))
 
 
 # values of 6N · E W_2² that each variant predicts

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.transport_line import distances, entropy_of, mean_and_error
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.helpers.transport_line import distances, means_and_errors
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 
 LIMIT = math.sqrt(2 / math.pi) * math.pi / 8
 SIZES = (16, 64, 256)
@@ -30,9 +27,8 @@ class Config:
 
 def _measured(key: Key, config: Config, variant: str) -> tuple[np.ndarray, np.ndarray]:
     """√N · mean and √N · five standard errors of W_1(μ_N, U[0,1])."""
-    found = distances(entropy_of(key), SIZES, config.repetitions, config.grid, 1.0, variant == "stratified")
-    pairs = [mean_and_error(values, math.sqrt(n)) for n, values in zip(SIZES, found, strict=True)]
-    return np.array(pairs)[:, 0], np.array(pairs)[:, 1]
+    found = distances(key, SIZES, config.repetitions, config.grid, 1.0, variant == "stratified")
+    return means_and_errors(found, map(math.sqrt, SIZES))
 
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 import equinox as eqx
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.helpers.universality_blocks import SQUARE, cloud, expression, largest
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
-from measureformer.numerics.types import Key
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.universality import compile
 from measureformer.universality.compiled import Compiled
 
@@ -79,9 +75,7 @@ claim = Claim(
     hypotheses=("points in the domain that it was compiled for",),
     reference="furuya2024",
     measure=measure,
-    controls={
-        "missing-knot": "One hidden unit, a knot of one product, is removed.",
-    },
+    controls={"missing-knot": "One hidden unit, a knot of one product, is removed."},
     quick=Config(),
     full=Config(doublings=5, components=2, measures=20, atoms=200, queries=2000),
 )

@@ -6,12 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import once
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Role, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Role, Series, once
 from measureformer.measures import Box
-from measureformer.numerics.types import Key
 from measureformer.structure import counterexample
 from measureformer.universality import Search, fit
 from measureformer.universality.fit import Fit
@@ -35,14 +31,8 @@ class Config:
 @once
 def _fitted(key: Key, config: Config, *, jump: bool) -> Fit:
     target = counterexample().map if jump else softmin_distance(1, config.temperature)
-    search = Search(
-        terms=config.terms,
-        blocks=config.blocks,
-        candidates=config.candidates,
-        contexts=config.contexts,
-        rounds=config.rounds,
-        sharpness=config.sharpness,
-    )
+    settings = ("terms", "blocks", "candidates", "contexts", "rounds", "sharpness")
+    search = Search(**{name: getattr(config, name) for name in settings})
     return fit(target, Box([-1.0], [1.0]), key, tol=1e-9, search=search)
 
 
@@ -87,9 +77,7 @@ claim = Claim(
     hypotheses=("Γ* continuous for W_1 and |·|", "compact domain"),
     reference="furuya2024",
     measure=measure,
-    controls={
-        "jump": "A map with a jump: the in-context map of the structure chapter's counterexample.",
-    },
+    controls={"jump": "A map with a jump: the in-context map of the structure chapter's counterexample."},
     quick=Config(),
     full=Config(terms=300, blocks=400, candidates=2000, contexts=1000, rounds=24, share=0.5),
 )

@@ -8,13 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.helpers.universality_blocks import SQUARE, cloud, expression, largest
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.measures import Box, Discrete
-from measureformer.numerics.types import Key
 from measureformer.universality import Block, compile
 
 MOST_LAYERS = 1e12

@@ -6,12 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.measures import SpaceTime
-from measureformer.numerics.types import Key
 from measureformer.universality import time_lipschitz
 
 
@@ -67,7 +63,7 @@ claim = Claim(
     reference="furuya2024",
     measure=measure,
     controls={
-        "independent-tokens": "Independent tokens: the second takes half of the mass in a time 1/n, so C grows like n.",
+        "independent-tokens": "Independent tokens: the second takes half of the mass in a time 1/n, so C grows like n."
     },
     quick=Config(),
     full=Config(doublings=7),

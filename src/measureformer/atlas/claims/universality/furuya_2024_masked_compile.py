@@ -6,14 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.helpers.universality_blocks import SQUARE, expression, largest
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.maps import Causal
 from measureformer.measures import SpaceTime
-from measureformer.numerics.types import Key
 from measureformer.universality import compile
 
 
@@ -71,9 +67,7 @@ claim = Claim(
     hypotheses=("mass at a time ≤ t", "quadratic activation, so that the equality is exact"),
     reference="furuya2024",
     measure=measure,
-    controls={
-        "not-masked": "The same transformer without the mask.",
-    },
+    controls={"not-masked": "The same transformer without the mask."},
     quick=Config(),
     full=Config(n=256, queries=20),
 )

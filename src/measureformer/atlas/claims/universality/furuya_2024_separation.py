@@ -6,12 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 from measureformer.universality import tilted_mean
 
 
@@ -63,9 +59,7 @@ claim = Claim(
     hypotheses=("compact support",),
     reference="furuya2024",
     measure=measure,
-    controls={
-        "small-tilts": "Tilts |b| ≤ 1e-3, at which only mean and variance are seen.",
-    },
+    controls={"small-tilts": "Tilts |b| ≤ 1e-3, at which only mean and variance are seen."},
     quick=Config(),
     full=Config(pairs=1000, tilts=201),
 )

@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
-from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.helpers.universality_blocks import largest
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.measures import Discrete
-from measureformer.numerics.types import Key
 from measureformer.universality import Block
 
 
@@ -72,9 +68,7 @@ claim = Claim(
     hypotheses=("fourth cumulant not zero",),
     reference="furuya2024",
     measure=measure,
-    controls={
-        "one-sided": "The one-sided difference (L_1(h) − L_1(0))/h, which is of first order only.",
-    },
+    controls={"one-sided": "The one-sided difference (L_1(h) − L_1(0))/h, which is of first order only."},
     quick=Config(),
     full=Config(atoms=200),
 )

@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.structure_zoo import LINE, PLANE, Map, alignment, flowed, softmax
-from measureformer.atlas.result import Check, Outcome
-from measureformer.figures.figure import Figure, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.measures import Box
-from measureformer.numerics.types import Key
 from measureformer.universality import Search, fit_map, mean
 from measureformer.universality.corollary import MapErrors, map_errors
 
@@ -45,16 +42,8 @@ def _errors(key: Key, config: Config, f: Map, domain: Box, *, by_mean: bool) -> 
     """Of the transformer that is fitted to f, or of the map that sends every point to the mean."""
     if by_mean:
         return map_errors(mean(domain.dim), f, domain, key, atoms=10 * config.atoms, trials=config.trials)
-    search = Search(
-        terms=config.terms,
-        blocks=config.blocks,
-        candidates=config.candidates,
-        sharpness=config.sharpness,
-        contexts=config.contexts,
-        queries=config.queries,
-        atoms=config.atoms,
-        rounds=1,
-    )
+    settings = ("terms", "blocks", "candidates", "sharpness", "contexts", "queries", "atoms")
+    search = Search(**{name: getattr(config, name) for name in settings}, rounds=1)
     return fit_map(f, domain, key, tol=1e-4, search=search, trials=config.trials).held_out
 
 
@@ -94,9 +83,7 @@ claim = Claim(
     hypotheses=("support preserving", "uniformly continuous regular derivative", "compact domain"),
     reference="furuya2025, Corollary 1",
     measure=measure,
-    controls={
-        "mean": "A map that looks at the population alone: every point goes to its mean.",
-    },
+    controls={"mean": "A map that looks at the population alone: every point goes to its mean."},
     quick=Config(),
     full=Config(terms=200, blocks=300, candidates=3000, contexts=450, atoms=12, trials=20, flock=1),
 )

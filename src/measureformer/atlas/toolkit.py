@@ -1,4 +1,4 @@
-"""Random data for measurements: a NumPy generator that follows from the claim's key, and compiles nothing; `once`."""
+"""What the file of a claim imports: the claim, its checks, its figures, its random numbers, and `once`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import jax
 import numpy as np
 
+from measureformer.atlas.claim import Claim as Claim
+from measureformer.atlas.result import Check as Check
+from measureformer.atlas.result import Outcome as Outcome
+from measureformer.figures.figure import Figure as Figure
+from measureformer.figures.figure import Role as Role
+from measureformer.figures.figure import Series as Series
+from measureformer.figures.figure import Style as Style
 from measureformer.numerics.arrays import on_device
+from measureformer.numerics.random import generator as generator
+from measureformer.numerics.types import Key as Key
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def generator(key: Any) -> np.random.Generator:
-    """The same key gives the same numbers, on every machine."""
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
 def once(compute: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
