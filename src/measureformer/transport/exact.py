@@ -22,7 +22,7 @@ ASSIGNED = 1000
 """Atoms up to which assignment is at least as fast as the network simplex; at 3000 it takes up to 2.4 times as long."""
 
 GAP = 1e-9
-"""Largest duality gap of an optimal plan, relative to the largest cost; in practice it is a rounding."""
+"""Largest duality gap of an optimal plan, in units of the size of the clouds; in practice it is a rounding."""
 
 
 def exact_plan(atoms: Atoms, p: float, *, potentials: bool) -> SparseCoupling:
@@ -96,7 +96,7 @@ def _certified(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarr
     gap = float(mass @ cost[i, j] - a @ f - b @ g)
     if not gap <= GAP:
         raise ToleranceError(
-            got=f"a plan of the network simplex whose duality gap is {gap:.2g} of the largest cost",
+            got=f"a plan of the network simplex whose duality gap is {gap:.2g} in units of the clouds' size",
             need=f"at most {GAP:g}, or it may not be optimal",
             do="Merge atoms of nearly no weight with their neighbours, or rescale the weights.",
         )
@@ -128,18 +128,19 @@ def vertex(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, 
 
 
 def costs(x: np.ndarray, y: np.ndarray, p: float) -> tuple[np.ndarray, float]:
-    """(|x_i − y_j|/unit)^p in float64, and the unit: the largest distance, or 1 if there is none."""
+    """(|x_i − y_j|/unit)^p in float64, the largest of the order of 1, and the unit."""
     from scipy.spatial.distance import cdist
 
-    # squares of numbers of the order of 1 neither overflow nor vanish
-    size = float(max(np.abs(x).max(), np.abs(y).max())) or 1.0
-    power = 2 if p == 2 else 1
-    cost = cdist(x / size, y / size, "sqeuclidean" if power == 2 else "euclidean")
-    largest = float(cost.max()) or 1.0
-    cost /= largest
+    # the size of the clouds: powers neither overflow nor vanish, and some pair is at least half of it apart
+    low, high = np.minimum(x.min(axis=0), y.min(axis=0)), np.maximum(x.max(axis=0), y.max(axis=0))
+    unit = float((high - low).max()) or 1.0
+    cost = cdist(x / unit, y / unit, "sqeuclidean" if p == 2 else "euclidean")
     if p not in (1, 2):
+        largest = float(cost.max()) or 1.0
+        cost /= largest
         np.power(cost, p, out=cost)
-    return cost, size * largest ** (1 / power)
+        unit *= largest
+    return cost, unit
 
 
 @cache
