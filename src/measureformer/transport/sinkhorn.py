@@ -187,7 +187,7 @@ def _start(
     """A start for g, and the number of steps at eps that it took.
 
     Steps at regularisations from the squared diameter down to eps, since iterations from 0 crawl where the plan is close
-    to a permutation. They and the first 40 at eps treat both sides alike: for mu = nu they keep f = g and converge as
+    to a permutation. They and the first ones at eps treat both sides alike: for mu = nu they keep f = g and converge as
     fast as those of `symmetric_potentials`. While the kernel fits into the memory, the rest of the iteration follows.
     """
     a, b = jnp.exp(log_a), jnp.exp(log_b)
@@ -209,13 +209,14 @@ def _start(
 
     def cool(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         f, g, level = state
-        f, g, _ = swept(partial(kernel, level=level), alike, f / level, g / level, b, tol=tol, limit=4)
-        return level * f, level * g, level / 2
+        f, g, _ = swept(partial(kernel, level=level), alike, f / level, g / level, b, tol=tol, limit=8)
+        return level * f, level * g, level / 4
 
     width = 4 * jnp.maximum(jnp.max(jnp.sum(x * x, axis=1)), jnp.max(jnp.sum(y * y, axis=1)))
-    start = jnp.zeros_like(log_a), jnp.zeros_like(log_b), jnp.maximum(width, eps)
+    # at a quarter of the diameter the kernel is still nearly flat
+    start = jnp.zeros_like(log_a), jnp.zeros_like(log_b), jnp.maximum(width / 4, eps)
     f, g, _ = jax.lax.while_loop(lambda state: state[2] > eps, cool, start)
-    f, g, _ = swept(partial(kernel, level=eps), alike, f / eps, g / eps, b, tol=tol, limit=40)
+    f, g, _ = swept(partial(kernel, level=eps), alike, f / eps, g / eps, b, tol=tol, limit=100 if stored else 40)
     if not stored:
         return g, jnp.zeros((), g.dtype)
     _, g, steps = swept(partial(kernel, level=eps), in_turn, f, g, b, tol=tol, limit=max_iterations)
