@@ -2,6 +2,7 @@
 
     make bench                                       all of it, about fifteen minutes
     .venv/bin/python benchmarks/transport.py --fast  fewer and smaller sizes, to try it
+    .venv/bin/python benchmarks/transport.py 3000    no clouds of more than 3000 atoms off the line
 
 Seconds are those of the processor, since the peers use one thread or two. OTT is not among our extras.
 """
@@ -24,7 +25,8 @@ from compare import Row, machine, row, write
 import measureformer as mf
 
 FAST = "--fast" in sys.argv
-SIZES = (60, 300) if FAST else (60, 100, 300, 1000, 2000, 3000, 6000)
+MOST = next((int(word) for word in sys.argv[1:] if word.isdigit()), 6000)
+SIZES = (60, 300) if FAST else tuple(n for n in (60, 100, 300, 1000, 2000, 3000, 6000) if n <= MOST)
 LINE = 10_000 if FAST else 1_000_000
 ENTROPIC = 200 if FAST else 2000
 AIM = 1 / 1.1

@@ -34,7 +34,6 @@ from measureformer.numerics.arrays import (
 from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.types import ArrayLike
 
-
 STORED = 1 << 18
 """Logits up to which an update is done in NumPy, since calling a compiled program would take most of the time."""
 

@@ -143,7 +143,9 @@ def swept(
     return f, g, steps
 
 
-def _fixed_point(defect: Softmin, start: Array, weights: Array, tol: float, max_iterations: int | Array) -> tuple[Array, Array]:
+def _fixed_point(
+    defect: Softmin, start: Array, weights: Array, tol: float, max_iterations: int | Array
+) -> tuple[Array, Array]:
     """Where the defect vanishes, and the number of steps; differentiated as a root, not step by step."""
 
     def solve(defect: Softmin, start: Array) -> tuple[Array, Array]:
@@ -161,7 +163,9 @@ def _fixed_point(defect: Softmin, start: Array, weights: Array, tol: float, max_
     return jax.lax.custom_root(defect, start, solve, tangent_solve, has_aux=True)
 
 
-def _iterate(defect: Softmin, start: Array, counted: Array, tol: float, max_iterations: int | Array) -> tuple[Array, Array]:
+def _iterate(
+    defect: Softmin, start: Array, counted: Array, tol: float, max_iterations: int | Array
+) -> tuple[Array, Array]:
     """x ← x − defect(x) until the defect is below `tol` at all counted entries."""
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:

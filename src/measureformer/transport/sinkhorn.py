@@ -17,10 +17,15 @@ from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import at_once, cast, common_dtype, floats, host, is_traced, namespace, on_device
 from measureformer.numerics.buckets import bucket
-from measureformer.numerics.sinkhorn import Softmin, sinkhorn_potentials, stored_soft_minima, swept, symmetric_potentials
+from measureformer.numerics.sinkhorn import (
+    Softmin,
+    sinkhorn_potentials,
+    stored_soft_minima,
+    swept,
+    symmetric_potentials,
+)
 from measureformer.numerics.types import ArrayLike
 from measureformer.transport.intake import compared
-
 
 STORED = 1 << 23
 """Pairs of atoms up to which the kernel is stored while the iteration looks for its limit: 64 MB."""
@@ -29,7 +34,7 @@ STORED = 1 << 23
 class SelfTransport(eqx.Module):
     """Entropic transport of mu to itself and of nu to itself, with the evidence that both problems are solved."""
 
-    costs: Float[Array, "2"]
+    costs: Float[Array, 2]
     residual: Float[Array, ""]
     converged: Bool[Array, ""]
     iterations: Float[Array, ""]
@@ -43,7 +48,7 @@ class Entropic(eqx.Module):
     `potentials` = (f, g): π has density exp((f + g − |x−y|²)/eps). `residual` is the violation of the marginals,
     `converged` says whether it is below the tolerance.
 
-    `divergence` solves two more problems when it is first asked for; `own` has their residual and whether they converged.
+    `divergence` solves two more problems on first access; `own` says whether they converged.
     """
 
     cost: Float[Array, ""]
@@ -78,8 +83,8 @@ def sinkhorn(
 ) -> Entropic:
     """Entropic transport for the cost |x−y|², by Sinkhorn's iteration in the log domain.
 
-    Memory is linear beyond 8 million pairs of atoms, where the kernel is streamed; below it is stored meanwhile. If eps is small compared with the gaps between atoms,
-    the plan is nearly a permutation and the iteration slow: check `converged`. Derivatives are implicit.
+    Beyond 8 million pairs of atoms the kernel is streamed, and memory linear. If eps is small compared with the gaps
+    between atoms, the plan is nearly a permutation and the iteration slow: check `converged`. Derivatives are implicit.
 
     Arguments:
         mu: first measure, with atoms.
@@ -186,9 +191,9 @@ def _start(
 ) -> tuple[Array, Array]:
     """A start for g, and the number of steps at eps that it took.
 
-    Steps at regularisations from the squared diameter down to eps, since iterations from 0 crawl where the plan is close
-    to a permutation. They and the first ones at eps treat both sides alike: for mu = nu they keep f = g and converge as
-    fast as those of `symmetric_potentials`. While the kernel fits into the memory, the rest of the iteration follows.
+    Steps at regularisations from the squared diameter down to eps, since iterations from 0 crawl where the plan is
+    close to a permutation. They and the first ones at eps treat both sides alike: for mu = nu they keep f = g and
+    converge as fast as those of `symmetric_potentials`. While the kernel fits into the memory, the rest of the iteration follows.
     """
     a, b = jnp.exp(log_a), jnp.exp(log_b)
     stored = x.shape[0] * y.shape[0] <= STORED

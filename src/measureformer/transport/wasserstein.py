@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import NoClosedFormError, OptionError
@@ -61,7 +62,7 @@ def _cost(pair: Pair, p: float) -> Cost:
     if atoms.x.shape[1] == 1:
         return line_cost(atoms, p)
     # only derivatives in the weights need potentials
-    return coupling_cost(atoms, optimal_coupling(atoms, p, potentials=library(*atoms).__name__ != "numpy"), p)
+    return coupling_cost(atoms, optimal_coupling(atoms, p, potentials=library(*atoms) is not np), p)
 
 
 def optimal_coupling(atoms: Atoms, p: float, *, potentials: bool) -> SparseCoupling:
