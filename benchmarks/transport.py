@@ -52,7 +52,7 @@ def exact(n: int, dim: int, weighted: bool) -> Row:
     times = max(1, 3000 // n)
     runs = {"ours": repeated(lambda: mf.wasserstein(mu, nu), times), "POT": repeated(peer, times)}
     name = f"W₂, {'random' if weighted else 'equal'} weights, n={n}, d={dim}"
-    return timed(name, runs, rounds=15 if n <= 1000 else 3, POT=1 / 1.5 if n == 60 else AIM)
+    return timed(name, runs, rounds=9 if n <= 1000 else 3, POT=1 / 1.5 if n == 60 else AIM)
 
 
 def line(n: int) -> Row:

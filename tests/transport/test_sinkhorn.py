@@ -17,9 +17,7 @@ from compilations import count_compilations
 from transport_examples import cloud, cost_matrix, prompt
 
 seeds = st.integers(0, 2**32 - 1)
-entropic: Any = importlib.import_module(
-    "measureformer.transport.sinkhorn"
-)  # the package shows the function of this name
+entropic: Any = importlib.import_module("measureformer.transport.sinkhorn")
 
 
 def brute_force(mu: Any, nu: Any, eps: float) -> tuple[float, np.ndarray]:

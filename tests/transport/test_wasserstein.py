@@ -42,7 +42,7 @@ def test_permutations(dim: int, p: float) -> None:
 def test_assignment_and_network_simplex_agree(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
     mu, nu = prompt(0, 80, 3), prompt(1, 80, 3)
     assigned = float(mf.wasserstein(mu, nu, p))
-    monkeypatch.setattr(exact, "ASSIGNED", 0)
+    monkeypatch.setattr(exact, "ASSIGNED", (0, 0))
     assert float(mf.wasserstein(mu, nu, p)) == pytest.approx(assigned, rel=1e-13)
 
 

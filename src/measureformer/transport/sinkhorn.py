@@ -193,7 +193,8 @@ def _start(
 
     Steps at regularisations from the squared diameter down to eps, since iterations from 0 crawl where the plan is
     close to a permutation. They and the first ones at eps treat both sides alike: for mu = nu they keep f = g and
-    converge as fast as those of `symmetric_potentials`. While the kernel fits into the memory, the rest of the iteration follows.
+    converge as fast as those of `symmetric_potentials`. While
+    the kernel fits into the memory, the rest of the iteration follows.
     """
     a, b = jnp.exp(log_a), jnp.exp(log_b)
     stored = x.shape[0] * y.shape[0] <= STORED

@@ -21,8 +21,8 @@ def wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) -> Float
     """W_p(mu, nu) itself, never a power of it: exact, for any p ≥ 1 and measures of equal mass.
 
     Sorts on the line. Between Gaussians there is a closed form at p = 2. Otherwise it solves an assignment problem for
-    at most 1000 equal weights and runs the network simplex in all other cases, up to about 7000 atoms. For measures of
-    mass c, W_p is c^{1/p} times that of the normalised ones. Goes through jit, grad and vmap, where masses are not
+    few equal weights and runs the network simplex in all other cases, up to about 7000 atoms. For measures of mass c,
+    W_p is c^{1/p} times that of the normalised ones. Goes through jit, grad and vmap, where masses are not
     compared. Where the optimal plan is not unique, the derivative is that along one of them; at distance 0 it is 0.
 
     Arguments:
