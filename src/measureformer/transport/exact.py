@@ -71,7 +71,7 @@ def solved(atoms: Atoms, p: float, *, potentials: bool = True) -> SparseCoupling
         from scipy.optimize import linear_sum_assignment
 
         i, j = linear_sum_assignment(inner)
-        mass, f, g = np.full(len(a), 1 / len(a)), None, None
+        mass, f, g = np.full(len(a), 1 / len(a)), a, b  # no potentials, and none are asked for
     else:
         i, j, mass, f, g = _certified(inner, a.astype(np.float64), b.astype(np.float64))
     longest = float(inner[i, j].max())

@@ -107,16 +107,20 @@ def sinkhorn(
     if not isinstance(mu, AbstractAtomic) or not isinstance(nu, AbstractAtomic):
         raise NoClosedFormError(got="two Gaussians", need="atoms", do="Take mu.discretize(n) first.")
     level = _checked(eps, tol, max_iterations)
-    settings = float(tol), int(max_iterations)
-    if is_traced(mu, nu, level):
-        eps = cast(level, common_dtype(mu, nu))
-        return Entropic(*_compiled(mu, nu, eps, *settings), (mu, nu, eps), *settings)
-    # one size for both: the problems of the divergence share their shapes
-    size = bucket(max(mu.n, nu.n))
-    level = on_device(np.asarray(level, common_dtype(mu, nu)))
-    cost, (f, g), *evidence = at_once(_compiled, mu.padded(size), nu.padded(size), level, *settings)
-    cut = on_device(np.asarray(f)[: mu.n]), on_device(np.asarray(g)[: nu.n])
-    return Entropic(cost, cut, *evidence, (mu, nu, level), *settings)
+    tol, max_iterations = float(tol), int(max_iterations)
+    traced = is_traced(mu, nu, level)
+    kind = common_dtype(mu, nu)
+    level = cast(level, kind) if traced else on_device(np.asarray(level, kind))
+    if traced:
+        cost, (f, g), *evidence = _compiled(mu, nu, level, tol, max_iterations)
+    else:
+        # one size for both: the problems of the divergence share their shapes
+        size = bucket(max(mu.n, nu.n))
+        found = at_once(_compiled, mu.padded(size), nu.padded(size), level, tol, max_iterations)
+        cost, (f, g), *evidence = found
+        f, g = on_device(np.asarray(f)[: mu.n]), on_device(np.asarray(g)[: nu.n])
+    residual, converged, iterations = evidence
+    return Entropic(cost, (f, g), residual, converged, iterations, (mu, nu, level), tol, max_iterations)
 
 
 def _checked(eps: Any, tol: float, max_iterations: int) -> Any:
@@ -198,8 +202,7 @@ def _start(
     """
     a, b = jnp.exp(log_a), jnp.exp(log_b)
     stored = x.shape[0] * y.shape[0] <= STORED
-    if stored:
-        cost = jnp.sum(x * x, axis=1)[:, None] + jnp.sum(y * y, axis=1) - 2 * x @ y.T
+    cost = jnp.sum(x * x, axis=1)[:, None] + jnp.sum(y * y, axis=1) - 2 * x @ y.T if stored else jnp.zeros((0, 0))
 
     def kernel(g: Array, level: Array) -> tuple[Softmin, Softmin]:
         if stored:
