@@ -83,7 +83,8 @@ def _cloud(measure: AbstractAtomic) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     top, kind = log_weights.max(), log_weights.dtype.type
     if top == log_weights.min() > -math.inf:
         n = len(log_weights)
-        return points, np.full(n, 1 / n, kind), top + np.log(kind(n))
+        # one number in memory, and no pass over it
+        return points, np.broadcast_to(kind(1 / n), n), top + np.log(kind(n))
     log_mass = top + np.log(np.exp(log_weights - top).sum())
     return points, np.exp(log_weights - log_mass), log_mass
 
