@@ -51,6 +51,7 @@ bench: ## time it against others, write tables of ratios to benchmarks/results; 
 	@$(PY) benchmarks/sphere.py
 	@$(PY) benchmarks/implicit_bias.py
 	@$(PY) benchmarks/memory.py
+	@$(PY) benchmarks/transport.py
 	@$(PY) benchmarks/sequences.py
 	@$(PY) benchmarks/universality.py
 	@$(PY) benchmarks/incontext.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from compilations import count_compilations
 from transport_examples import cloud, cost_matrix, prompt
 
 seeds = st.integers(0, 2**32 - 1)
+entropic: Any = importlib.import_module("measureformer.transport.sinkhorn")
 
 
 def brute_force(mu: Any, nu: Any, eps: float) -> tuple[float, np.ndarray]:
@@ -71,6 +73,36 @@ def test_divergence_is_positive_and_separates(seed: int, eps: float) -> None:
     # a small move costs little: the divergence is at most of the order of its square
     moved = mu.push(lambda x: np.asarray(x) + 1e-3)
     assert 0 <= float(mf.sinkhorn(mu, moved, eps=eps).divergence) < 1e-5
+
+
+def test_the_cost_alone_solves_one_problem() -> None:
+    # kills: own problems solved with the first, or forgotten by a copy
+    out = mf.sinkhorn(cloud(0, 7, 2), cloud(1, 5, 2), eps=0.5)
+    assert bool(out.converged)
+    assert "own" not in vars(out)
+    assert float(out.divergence) > 0
+    assert bool(out.own.converged)
+    mean = float(np.asarray(out.own.costs).mean())
+    assert float(out.divergence) == pytest.approx(float(out.cost) - mean, rel=1e-12)
+
+
+def test_stored_and_streamed_kernels_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    # kills: a stored kernel that is used after the potentials have left it, weights counted twice or not at all
+    cases = [
+        (cloud(0, 30, 2, passive=True), cloud(1, 25, 2).push(lambda y, far=far: np.asarray(y) + far), eps)
+        for far in (0.0, 40.0)
+        for eps in (0.003, 0.3, 30.0)
+    ]
+    stored = [mf.sinkhorn(mu, nu, eps=eps, tol=1e-10) for mu, nu, eps in cases]
+    monkeypatch.setattr(entropic, "STORED", 0)
+    for (mu, nu, eps), one in zip(cases, stored, strict=True):
+        # another tolerance, for another program
+        other = mf.sinkhorn(mu, nu, eps=eps, tol=1.1e-10)
+        assert bool(one.converged)
+        assert bool(other.converged)
+        assert float(one.cost) == pytest.approx(float(other.cost), rel=1e-8)
+        for f, g in zip(one.potentials, other.potentials, strict=True):
+            np.testing.assert_allclose(f, g, atol=1e-5 * eps * max(1, np.abs(f).max()))
 
 
 def test_unconverged_is_said() -> None:

@@ -13,6 +13,7 @@ from scipy.stats import wasserstein_distance
 
 import measureformer as mf
 from compilations import count_compilations
+from measureformer.transport import exact
 from transport_examples import by_linear_programming, by_permutations, cloud, prompt
 
 seeds = st.integers(0, 2**32 - 1)
@@ -35,6 +36,30 @@ def test_linear_programming(dim: int, p: float) -> None:
 def test_permutations(dim: int, p: float) -> None:
     mu, nu = prompt(0, 6, dim), prompt(1, 6, dim)
     assert float(mf.wasserstein(mu, nu, p)) == pytest.approx(by_permutations(mu, nu, p), rel=1e-13)
+
+
+@pytest.mark.parametrize("p", POWERS)
+def test_assignment_and_network_simplex_agree(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    mu, nu = prompt(0, 80, 3), prompt(1, 80, 3)
+    assigned = float(mf.wasserstein(mu, nu, p))
+    monkeypatch.setattr(exact, "ASSIGNED", (0, 0))
+    assert float(mf.wasserstein(mu, nu, p)) == pytest.approx(assigned, rel=1e-13)
+
+
+def test_a_plan_that_is_not_optimal_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # kills: a check of the duals that does not look at the plan, or at the potentials
+    mu, nu = cloud(0, 12, 2), cloud(1, 9, 2)
+    solver = exact._solver()
+    for spoil in (lambda plan, g: (np.outer(plan.sum(1), plan.sum(0)), g), lambda plan, g: (plan, g + np.arange(9))):
+
+        def spoiled(*arguments: Any, spoil: Any = spoil) -> Any:
+            plan, cost, f, g, code = solver(*arguments)
+            plan, g = spoil(plan, g)
+            return plan, cost, f, g, code
+
+        monkeypatch.setattr(exact, "_solver", lambda spoiled=spoiled: spoiled)
+        with pytest.raises(mf.errors.ToleranceError, match="duality gap"):
+            mf.wasserstein(mu, nu)
 
 
 @settings(max_examples=20)
@@ -97,6 +122,13 @@ def test_infinity_on_the_line() -> None:
     # an optimal plan moves at least its smallest step over the longest distance
     least = float(np.asarray(mf.coupling(mu, nu).plan.data).min())
     assert limit * least ** (1 / 400) <= float(mf.wasserstein(mu, nu, 400)) <= limit
+    for p in (1, 2, np.inf):
+        # two sorts for equal weights, and a merge where one atom is split
+        equal, other = prompt(2, 9, 1), prompt(3, 9, 1)
+        halves = mf.Discrete.weighted(np.repeat(np.asarray(equal.points), 2, axis=0), np.full(18, 1 / 18))
+        assert float(mf.wasserstein(equal, other, p)) == pytest.approx(
+            float(mf.wasserstein(halves, other, p)), rel=1e-12
+        )
     # thirds against sixths: rounding of the partial sums would move a last place of mass over distance 1
     thirds, sixths = np.repeat([0.0, 1.0, 2.0], 1), np.repeat([0.0, 1.0, 2.0], 2)
     pair = mf.Discrete.uniform(thirds[:, None]), mf.Discrete.uniform(sixths[:, None])

@@ -25,6 +25,7 @@ from measureformer.numerics.arrays import (
     host,
     is_traced,
     namespace,
+    needs_jax,
     on_device,
     positive_int,
     scalar,
@@ -32,6 +33,9 @@ from measureformer.numerics.arrays import (
 )
 from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.types import ArrayLike
+
+STORED = 1 << 18
+"""Logits up to which an update is done in NumPy, since calling a compiled program would take most of the time."""
 
 
 class ModernCertificate(eqx.Module):
@@ -175,10 +179,28 @@ class Modern(AbstractMemory):
     def update(self, state: ArrayLike) -> Array:
         """f(ξ) of one state or several, traced or not."""
         rows, single = rows_of(state, self.dim, "state")
+        if len(rows) * self.n <= STORED and not needs_jax(self.mu, self.beta, rows):
+            new = self._updated(np.asarray(rows[0] if single else rows))
+            if new is not None:
+                return new
         rows, mu = cast((rows, self.mu), common_dtype(rows, self.mu))
         q = host(self.beta).astype(rows.dtype) * rows
         new = attend(q, mu.points, mu.points, mu.log_weights).values
         return new[0] if single else new
+
+    def _updated(self, state: np.ndarray) -> Array | None:
+        """The update of few concrete states in NumPy; none where `attend` has a precision to choose or to refuse."""
+        points = np.asarray(self.mu.points)
+        if state.dtype != points.dtype:
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):
+            logits = state @ points.T
+            logits *= np.asarray(self.beta, points.dtype)
+            logits += np.asarray(self.mu.log_weights)
+            logits -= logits.max(axis=-1, keepdims=True)
+            weights = np.exp(logits, out=logits)
+            new = weights @ points / weights.sum(axis=-1, keepdims=True)
+        return on_device(new) if np.isfinite(new).all() else None
 
     def retrieve(
         self, query: ArrayLike, *, steps: int = 100, tol: float | None = None

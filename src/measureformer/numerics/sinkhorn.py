@@ -36,7 +36,7 @@ def sinkhorn_potentials(
     weights: Float[Array, "*h m"],
     *,
     tol: float,
-    max_iterations: int,
+    max_iterations: int | Array,
     start: Float[Array, "*h m"] | None = None,
 ) -> Potentials:
     """Solve g = cols(rows(g)) with ∫ g db = 0, from `start` or 0; `weights` are those of b, normalised, one per g.
@@ -81,7 +81,71 @@ def symmetric_potentials(
     return Potentials(f, f, jax.lax.stop_gradient(residual), steps)
 
 
-def _fixed_point(defect: Softmin, start: Array, weights: Array, tol: float, max_iterations: int) -> tuple[Array, Array]:
+Sweep = Callable[[Softmin, Softmin, Array, Array], tuple[Array, Array]]
+DRIFT = 25.0
+"""Change of g for which a stored kernel is good: what it has rounded to 0 stays below the precision."""
+
+
+def stored_soft_minima(cost: Float[Array, "n m"], a: Array, b: Array, g: Array) -> tuple[Softmin, Softmin]:
+    """rows and cols for the kernel e^{−cost}, as products with the stored matrix e^{f + g − cost} where f = rows(g).
+
+    No exponential is taken of a pair of atoms any more. Good near g: entries that underflow are those without mass.
+    """
+    logits = g - cost
+    top = jnp.max(jnp.where(b > 0, logits, -jnp.inf), axis=1)
+    # atoms without mass may exceed the top
+    kernel = jnp.exp(jnp.minimum(logits - top[:, None], DRIFT))
+    least = float(jnp.finfo(cost.dtype).tiny)
+
+    def rows(new: Array) -> Array:
+        return -top - jnp.log(jnp.maximum(kernel @ (b * jnp.exp(jnp.clip(new - g, -2 * DRIFT, 2 * DRIFT))), least))
+
+    def cols(f: Array) -> Array:
+        return g - jnp.log(jnp.maximum((a * jnp.exp(jnp.clip(f + top, -2 * DRIFT, 2 * DRIFT))) @ kernel, least))
+
+    return rows, cols
+
+
+def swept(
+    kernel: Callable[[Array], tuple[Softmin, Softmin]],
+    sweep: Sweep,
+    f: Array,
+    g: Array,
+    weights: Array,
+    *,
+    tol: float,
+    limit: int,
+) -> tuple[Array, Array, Array]:
+    """Sweeps from f and g, at most `limit` of them, until g changes by at most `tol`; and their number.
+
+    `kernel(g)` gives rows and cols that are good near g; it is asked again when g has drifted away.
+    """
+
+    def unfinished(state: tuple[Array, ...]) -> Array:
+        return (state[2] > tol) & (state[3] < limit)
+
+    def near(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        centre = state[1]
+        rows, cols = kernel(centre)
+
+        def advance(inner: tuple[Array, ...]) -> tuple[Array, ...]:
+            f, g, _, step = inner
+            new_f, new_g = sweep(rows, cols, f, g)
+            return new_f, new_g, jnp.max(jnp.abs(new_g - g), where=weights > 0, initial=0), step + 1
+
+        def good(inner: tuple[Array, ...]) -> Array:
+            return unfinished(inner) & (jnp.max(jnp.abs(inner[1] - centre), where=weights > 0, initial=0) < DRIFT)
+
+        return jax.lax.while_loop(good, advance, state)
+
+    infinite, none = jnp.asarray(jnp.inf, g.dtype), jnp.asarray(0, g.dtype)
+    f, g, _, steps = jax.lax.while_loop(unfinished, near, (f, g, infinite, none))
+    return f, g, steps
+
+
+def _fixed_point(
+    defect: Softmin, start: Array, weights: Array, tol: float, max_iterations: int | Array
+) -> tuple[Array, Array]:
     """Where the defect vanishes, and the number of steps; differentiated as a root, not step by step."""
 
     def solve(defect: Softmin, start: Array) -> tuple[Array, Array]:
@@ -99,7 +163,9 @@ def _fixed_point(defect: Softmin, start: Array, weights: Array, tol: float, max_
     return jax.lax.custom_root(defect, start, solve, tangent_solve, has_aux=True)
 
 
-def _iterate(defect: Softmin, start: Array, counted: Array, tol: float, max_iterations: int) -> tuple[Array, Array]:
+def _iterate(
+    defect: Softmin, start: Array, counted: Array, tol: float, max_iterations: int | Array
+) -> tuple[Array, Array]:
     """x ← x − defect(x) until the defect is below `tol` at all counted entries."""
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:

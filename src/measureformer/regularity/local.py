@@ -71,7 +71,9 @@ def local_lipschitz(
 
     Statement   lower ≤ ‖D(X ↦ G(mu_X, X))‖_{L²(mu)} ≤ upper
     Sharp?      the upper value is exact at A = 0; on two clusters it is less than twice the lower one.
-    Cost        about six evaluations of G.push(mu) for each iteration; usually 10 to 50 iterations.
+    Cost        lower value: about six evaluations of G.push(mu) for each iteration; usually 10 to 50 iterations. Upper
+                value: for each token and each map of single points a d×d derivative and its norm, O(d³), up to d = 256;
+                beyond that O(d² + n d). In deep stacks with d near 256 this takes most of the time.
     Ref         castin2024, with a sharper bound of the mixing part.
 
     >>> import numpy as np, measureformer as mf

@@ -20,9 +20,9 @@ from measureformer.measures.atomic import concrete
 from measureformer.transport.bures import bures_cost
 from measureformer.transport.cells import c_transform, cells
 from measureformer.transport.exact import costs, solved, vertex
+from measureformer.transport.intake import compared, exponent
 from measureformer.transport.line import line_plan, staircase
 from measureformer.transport.sparse import Atoms, SparseCoupling, coupling_cost, lengths
-from measureformer.transport.intake import compared, exponent
 
 SMALL = 1_000_000
 """Pairs of atoms up to which the exact solver is quick, and gives both bounds."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
 from measureformer.errors import DtypeError, MassError, NoClosedFormError, OptionError
@@ -33,7 +34,15 @@ class Pair(NamedTuple):
 
     def result(self, value: Any) -> Array:
         """A number in the precision of the measures."""
-        return on_device(library(value).asarray(value, self.dtype))
+        number = library(value).asarray(value, self.dtype)
+        if isinstance(number, Tracer):
+            return number
+        # a call of a compiled program takes a quarter of the time of `device_put`
+        with jax.ensure_compile_time_eval():
+            return _handed_over(number)
+
+
+_handed_over = jax.jit(lambda number: number)
 
 
 def compared(mu: Any, nu: Any, *, masses: bool = True) -> Pair:
@@ -74,7 +83,8 @@ def _cloud(measure: AbstractAtomic) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     top, kind = log_weights.max(), log_weights.dtype.type
     if top == log_weights.min() > -math.inf:
         n = len(log_weights)
-        return points, np.full(n, 1 / n, kind), top + np.log(kind(n))
+        # one number in memory, and no pass over it
+        return points, np.broadcast_to(kind(1 / n), n), top + np.log(kind(n))
     log_mass = top + np.log(np.exp(log_weights - top).sum())
     return points, np.exp(log_weights - log_mass), log_mass
 

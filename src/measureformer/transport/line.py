@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.transport.sparse import Atoms, Cost, SparseCoupling, coupling_cost, fixed, largest_move, library, same_weights
+from measureformer.transport.sparse import (
+    Atoms,
+    Cost,
+    SparseCoupling,
+    coupling_cost,
+    fixed,
+    largest_move,
+    library,
+    same_weights,
+)
 
 
 def line_cost(atoms: Atoms, p: float) -> Cost:

@@ -1,7 +1,8 @@
-"""`sinkhorn`: entropic transport in linear memory, and its debiased divergence."""
+"""`sinkhorn`: entropic transport, and its debiased divergence."""
 
 from __future__ import annotations
 
+from functools import cached_property, partial
 from typing import Any
 
 import equinox as eqx
@@ -14,28 +15,67 @@ from measureformer.attention import attend
 from measureformer.errors import NoClosedFormError, OptionError
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
-from measureformer.numerics.arrays import cast, common_dtype, floats, is_traced, on_device
+from measureformer.numerics.arrays import at_once, cast, common_dtype, floats, host, is_traced, namespace, on_device
 from measureformer.numerics.buckets import bucket
-from measureformer.numerics.sinkhorn import Softmin, sinkhorn_potentials, symmetric_potentials
+from measureformer.numerics.sinkhorn import (
+    Softmin,
+    sinkhorn_potentials,
+    stored_soft_minima,
+    swept,
+    symmetric_potentials,
+)
 from measureformer.numerics.types import ArrayLike
 from measureformer.transport.intake import compared
 
+STORED = 1 << 23
+"""Pairs of atoms up to which the kernel is stored while the iteration looks for its limit: 64 MB."""
+
+
+class SelfTransport(eqx.Module):
+    """Entropic transport of mu to itself and of nu to itself, with the evidence that both problems are solved."""
+
+    costs: Float[Array, 2]
+    residual: Float[Array, ""]
+    converged: Bool[Array, ""]
+    iterations: Float[Array, ""]
+
 
 class Entropic(eqx.Module):
-    """Entropic transport between mu and nu, and between each and itself.
+    """Entropic transport between mu and nu, and on demand between each and itself.
 
     `cost` is min ∫|x−y|² dπ + eps KL(π | mu⊗nu) over couplings of the normalised measures; `divergence` is
     cost(mu,nu) − cost(mu,mu)/2 − cost(nu,nu)/2 ≥ 0, zero only for mu = nu. Both are multiplied by the common mass.
-    `potentials` = (f, g) are those of the first problem: π has density exp((f + g − |x−y|²)/eps). `residual` is the
-    largest of the marginal violations of the three problems, `converged` says whether it is below the tolerance.
+    `potentials` = (f, g): π has density exp((f + g − |x−y|²)/eps). `residual` is the violation of the marginals,
+    `converged` says whether it is below the tolerance.
+
+    `divergence` solves two more problems on first access; `own` says whether they converged.
     """
 
     cost: Float[Array, ""]
-    divergence: Float[Array, ""]
     potentials: tuple[Float[Array, " n"], Float[Array, " m"]]
     residual: Float[Array, ""]
     converged: Bool[Array, ""]
     iterations: Float[Array, ""]
+    problem: tuple[AbstractAtomic, AbstractAtomic, Float[Array, ""]]
+    """mu, nu and eps."""
+    tol: float = eqx.field(static=True)
+    max_iterations: int = eqx.field(static=True)
+
+    @cached_property
+    def own(self) -> SelfTransport:
+        """Transport of mu and of nu to itself, computed on first access."""
+        mu, nu, eps = self.problem
+        if is_traced(self.problem):
+            return _own(mu, nu, eps, self.tol, self.max_iterations)
+        size = bucket(max(mu.n, nu.n))
+        return at_once(_own, mu.padded(size), nu.padded(size), eps, self.tol, self.max_iterations)
+
+    @property
+    def divergence(self) -> Float[Array, ""]:
+        """Zero only for equal measures."""
+        costs = host(self.own.costs)
+        # the theorem says ≥ 0, and rounding must not contradict it
+        return on_device(namespace(costs, self.cost).maximum(host(self.cost) - (costs[0] + costs[1]) / 2, 0))
 
 
 def sinkhorn(
@@ -43,8 +83,8 @@ def sinkhorn(
 ) -> Entropic:
     """Entropic transport for the cost |x−y|², by Sinkhorn's iteration in the log domain.
 
-    The kernel is streamed and never stored, so memory is linear. If eps is small compared with the gaps between atoms,
-    the plan is nearly a permutation and the iteration slow: check `converged`. Derivatives are implicit.
+    Beyond 8 million pairs of atoms the kernel is streamed, and memory linear. If eps is small compared with the gaps
+    between atoms, the plan is nearly a permutation and the iteration slow: check `converged`. Derivatives are implicit.
 
     Arguments:
         mu: first measure, with atoms.
@@ -67,16 +107,20 @@ def sinkhorn(
     if not isinstance(mu, AbstractAtomic) or not isinstance(nu, AbstractAtomic):
         raise NoClosedFormError(got="two Gaussians", need="atoms", do="Take mu.discretize(n) first.")
     level = _checked(eps, tol, max_iterations)
-    settings = float(tol), int(max_iterations)
-    if is_traced(mu, nu, level):
-        return _compiled(mu, nu, cast(level, common_dtype(mu, nu)), *settings)
-    n, m = mu.n, nu.n
-    # one size for both: the three problems share their shapes
-    size = bucket(max(n, m))
-    level = on_device(np.asarray(level, common_dtype(mu, nu)))
-    out = jax.tree.map(np.asarray, _compiled(mu.padded(size), nu.padded(size), level, *settings))
-    cut = out.potentials[0][:n], out.potentials[1][:m]
-    return jax.tree.map(on_device, eqx.tree_at(lambda out: out.potentials, out, cut))
+    tol, max_iterations = float(tol), int(max_iterations)
+    traced = is_traced(mu, nu, level)
+    kind = common_dtype(mu, nu)
+    level = cast(level, kind) if traced else on_device(np.asarray(level, kind))
+    if traced:
+        cost, (f, g), *evidence = _compiled(mu, nu, level, tol, max_iterations)
+    else:
+        # one size for both: the problems of the divergence share their shapes
+        size = bucket(max(mu.n, nu.n))
+        found = at_once(_compiled, mu.padded(size), nu.padded(size), level, tol, max_iterations)
+        cost, (f, g), *evidence = found
+        f, g = on_device(np.asarray(f)[: mu.n]), on_device(np.asarray(g)[: nu.n])
+    residual, converged, iterations = evidence
+    return Entropic(cost, (f, g), residual, converged, iterations, (mu, nu, level), tol, max_iterations)
 
 
 def _checked(eps: Any, tol: float, max_iterations: int) -> Any:
@@ -95,31 +139,40 @@ def _checked(eps: Any, tol: float, max_iterations: int) -> Any:
 
 
 @eqx.filter_jit
-def _compiled(mu: AbstractAtomic, nu: AbstractAtomic, eps: Array, tol: float, max_iterations: int) -> Entropic:
-    # float32 cannot see potentials more finely than this
-    tol = max(tol, 30 * float(jnp.finfo(eps.dtype).eps))
+def _compiled(mu: AbstractAtomic, nu: AbstractAtomic, eps: Array, tol: float, max_iterations: int) -> tuple[Any, ...]:
+    tol, (x, log_a), (y, log_b) = _prepared(mu, nu, eps, tol)
+    fixed = jax.lax.stop_gradient((x, log_a, y, log_b, eps))
+    start, steps = jax.lax.stop_gradient(_start(*fixed, tol, max_iterations))
+    rows, cols = _soft_minima(x, log_a, y, log_b, eps)
+    solved = sinkhorn_potentials(
+        rows, cols, jnp.exp(log_b), start=start, tol=tol, max_iterations=jnp.maximum(max_iterations - steps, 0)
+    )
+    cost = eps * jnp.exp(mu.log_mass) * (jnp.exp(log_a) @ solved.f + jnp.exp(log_b) @ solved.g)
+    potentials = eps * solved.f, eps * solved.g
+    return cost, potentials, solved.residual, solved.residual <= 2 * tol, steps + solved.iterations
+
+
+@eqx.filter_jit
+def _own(mu: AbstractAtomic, nu: AbstractAtomic, eps: Array, tol: float, max_iterations: int) -> SelfTransport:
+    tol, *clouds = _prepared(mu, nu, eps, tol)
+    found = [
+        symmetric_potentials(
+            _soft_minima(x, log_a, x, log_a, eps)[0], jnp.exp(log_a), tol=tol, max_iterations=max_iterations
+        )
+        for x, log_a in clouds
+    ]
+    costs = [2 * jnp.exp(log_a) @ solved.f for (_, log_a), solved in zip(clouds, found, strict=True)]
+    residual = jnp.max(jnp.stack([solved.residual for solved in found]))
+    iterations = jnp.max(jnp.stack([solved.iterations for solved in found]))
+    return SelfTransport(eps * jnp.exp(mu.log_mass) * jnp.stack(costs), residual, residual <= 2 * tol, iterations)
+
+
+def _prepared(mu: AbstractAtomic, nu: AbstractAtomic, eps: Array, tol: float) -> tuple[Any, ...]:
     # costs do not change if both measures are moved; near the origin inner products lose the fewest digits
     center = jax.lax.stop_gradient(mu.points[0])
-    (x, log_a), (y, log_b) = ((m.points - center, m.log_weights - m.log_mass) for m in (mu, nu))
-    a, b = jnp.exp(log_a), jnp.exp(log_b)
-    rows, cols = _soft_minima(x, log_a, y, log_b, eps)
-    start = jax.lax.stop_gradient(_cooled(*jax.lax.stop_gradient((x, log_a, y, log_b, eps))))
-    both = sinkhorn_potentials(rows, cols, b, start=start, tol=tol, max_iterations=max_iterations)
-    own_mu = symmetric_potentials(_soft_minima(x, log_a, x, log_a, eps)[0], a, tol=tol, max_iterations=max_iterations)
-    own_nu = symmetric_potentials(_soft_minima(y, log_b, y, log_b, eps)[0], b, tol=tol, max_iterations=max_iterations)
-    found = (both, own_mu, own_nu)
-    residual = jnp.max(jnp.stack([solved.residual for solved in found]))
-    cost, mass = a @ both.f + b @ both.g, eps * jnp.exp(mu.log_mass)
-    # the theorem says ≥ 0, and rounding must not contradict it
-    divergence = jnp.maximum(cost - a @ own_mu.f - b @ own_nu.f, 0)
-    return Entropic(
-        mass * cost,
-        mass * divergence,
-        (eps * both.f, eps * both.g),
-        residual,
-        residual <= 2 * tol,
-        jnp.max(jnp.stack([solved.iterations for solved in found])),
-    )
+    # float32 cannot see potentials more finely than this
+    tol = max(tol, 30 * float(jnp.finfo(eps.dtype).eps))
+    return tol, *((m.points - center, m.log_weights - m.log_mass) for m in (mu, nu))
 
 
 def _soft_minima(x: Array, log_a: Array, y: Array, log_b: Array, eps: Array) -> tuple[Softmin, Softmin]:
@@ -137,20 +190,43 @@ def _soft_minima(x: Array, log_a: Array, y: Array, log_b: Array, eps: Array) -> 
     return rows, cols
 
 
-def _cooled(x: Array, log_a: Array, y: Array, log_b: Array, eps: Array) -> Array:
-    """A start for g, by one step at each of many regularisations from the squared diameter down to eps, then 40 at eps.
+def _start(
+    x: Array, log_a: Array, y: Array, log_b: Array, eps: Array, tol: float, max_iterations: int
+) -> tuple[Array, Array]:
+    """A start for g, and the number of steps at eps that it took.
 
-    Where the plan is close to a permutation, iterations from 0 crawl. These steps treat both sides alike: for mu = nu
-    they keep f = g and converge as fast as those of `symmetric_potentials`.
+    Steps at regularisations from the squared diameter down to eps, since iterations from 0 crawl where the plan is
+    close to a permutation. They and the first ones at eps treat both sides alike: for mu = nu they keep f = g and
+    converge as fast as those of `symmetric_potentials`. While
+    the kernel fits into the memory, the rest of the iteration follows.
     """
+    a, b = jnp.exp(log_a), jnp.exp(log_b)
+    stored = x.shape[0] * y.shape[0] <= STORED
+    cost = jnp.sum(x * x, axis=1)[:, None] + jnp.sum(y * y, axis=1) - 2 * x @ y.T if stored else jnp.zeros((0, 0))
+
+    def kernel(g: Array, level: Array) -> tuple[Softmin, Softmin]:
+        if stored:
+            return stored_soft_minima(cost / level, a, b, g)
+        return _soft_minima(x, log_a, y, log_b, level)
+
+    def alike(rows: Softmin, cols: Softmin, f: Array, g: Array) -> tuple[Array, Array]:
+        return (f + rows(g)) / 2, (g + cols(f)) / 2
+
+    def in_turn(rows: Softmin, cols: Softmin, f: Array, g: Array) -> tuple[Array, Array]:
+        f = rows(g)
+        return f, cols(f)
 
     def cool(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         f, g, level = state
-        warm = jnp.maximum(level, eps)
-        rows, cols = _soft_minima(x, log_a, y, log_b, warm)
-        return (f + warm * rows(g / warm)) / 2, (g + warm * cols(f / warm)) / 2, 0.8 * level
+        f, g, _ = swept(partial(kernel, level=level), alike, f / level, g / level, b, tol=tol, limit=8)
+        return level * f, level * g, level / 4
 
     width = 4 * jnp.maximum(jnp.max(jnp.sum(x * x, axis=1)), jnp.max(jnp.sum(y * y, axis=1)))
-    start = jnp.zeros_like(log_a), jnp.zeros_like(log_b), jnp.maximum(width, eps)
-    _, g, _ = jax.lax.while_loop(lambda state: state[2] > 0.8**40 * eps, cool, start)
-    return g / eps
+    # at a quarter of the diameter the kernel is still nearly flat
+    start = jnp.zeros_like(log_a), jnp.zeros_like(log_b), jnp.maximum(width / 4, eps)
+    f, g, _ = jax.lax.while_loop(lambda state: state[2] > eps, cool, start)
+    f, g, _ = swept(partial(kernel, level=eps), alike, f / eps, g / eps, b, tol=tol, limit=100 if stored else 40)
+    if not stored:
+        return g, jnp.zeros((), g.dtype)
+    _, g, steps = swept(partial(kernel, level=eps), in_turn, f, g, b, tol=tol, limit=max_iterations)
+    return g, steps

@@ -56,7 +56,11 @@ def sliced_wasserstein(
         scale, power = line_cost(shadows, p)
         return scale * root(power, p)
 
-    distances = jax.lax.map(distance, lines) if library(*atoms, lines) is not np else np.array([distance(line) for line in lines])
+    distances = (
+        jax.lax.map(distance, lines)
+        if library(*atoms, lines) is not np
+        else np.array([distance(line) for line in lines])
+    )
     xp = library(distances)
     longest = xp.max(distances)
     unit = xp.where(longest > 0, longest, xp.ones_like(longest))

@@ -98,4 +98,6 @@ def root(power: Any, p: float) -> Any:
 def same_weights(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether there are as many weights in a as in b, all equal up to rounding."""
     n = len(a)
+    if a.strides == b.strides == (0,):
+        return n == len(b)
     return n == len(b) and max(np.ptp(a), np.ptp(b)) <= 8 * np.finfo(a.dtype).eps / n

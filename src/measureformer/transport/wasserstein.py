@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import NoClosedFormError, OptionError
@@ -20,8 +21,8 @@ def wasserstein(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) -> Float
     """W_p(mu, nu) itself, never a power of it: exact, for any p ≥ 1 and measures of equal mass.
 
     Sorts on the line. Between Gaussians there is a closed form at p = 2. Otherwise it solves an assignment problem for
-    at most 1000 equal weights and runs the network simplex in all other cases, up to about 7000 atoms. For measures of
-    mass c, W_p is c^{1/p} times that of the normalised ones. Goes through jit, grad and vmap, where masses are not
+    few equal weights and runs the network simplex in all other cases, up to about 7000 atoms. For measures of mass c,
+    W_p is c^{1/p} times that of the normalised ones. Goes through jit, grad and vmap, where masses are not
     compared. Where the optimal plan is not unique, the derivative is that along one of them; at distance 0 it is 0.
 
     Arguments:
@@ -61,7 +62,7 @@ def _cost(pair: Pair, p: float) -> Cost:
     if atoms.x.shape[1] == 1:
         return line_cost(atoms, p)
     # only derivatives in the weights need potentials
-    return coupling_cost(atoms, optimal_coupling(atoms, p, potentials=library(*atoms).__name__ != "numpy"), p)
+    return coupling_cost(atoms, optimal_coupling(atoms, p, potentials=library(*atoms) is not np), p)
 
 
 def optimal_coupling(atoms: Atoms, p: float, *, potentials: bool) -> SparseCoupling:
