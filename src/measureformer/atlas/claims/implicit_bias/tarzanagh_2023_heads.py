@@ -63,9 +63,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
         median, mean = (np.median(away), np.mean(away)) if len(away) else (np.nan, np.nan)
         checks += [
             Check(f"{kind}: share of runs that drop tokens", share, low=0.5, rejected_by="stopped-early"),
-            Check(
-                f"{kind}: 1 − cos of W and its description, median", median, high=0.02, rejected_by="second-token"
-            ),
+            Check(f"{kind}: 1 − cos of W and its description, median", median, high=0.02, rejected_by="second-token"),
             Check(f"{kind}: the same, mean", mean, high=0.08, rejected_by="second-token"),
         ]
         curves.append(Series(kind, np.linspace(0, 1, len(away) + 1)[1:], away, role="measured"))
