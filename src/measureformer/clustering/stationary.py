@@ -57,7 +57,7 @@ class StationaryType(NamedTuple):
     def attracts(self) -> bool:
         """Whether all of `spectrum` has negative real part: nearby covariances tend to multiples close to Σ."""
         size = np.abs(self.spectrum).max(initial=0.0)
-        return bool((self.spectrum.real < -ROUNDING * size).all())
+        return bool((np.real(self.spectrum) < -ROUNDING * size).all())
 
 
 def stationary_type(A: ArrayLike, V: ArrayLike, cov: ArrayLike) -> StationaryType:
