@@ -73,7 +73,9 @@ def stationary_type(A: ArrayLike, V: ArrayLike, cov: ArrayLike) -> StationaryTyp
     Hypotheses  checked: Σ is a covariance and stationary, to 1e-8.  assumed: one head.
     Sharp?      yes: rank 3 in dimension 4 attracts covariances of full rank, for an open set of (A, V).
     Cost        O(d⁶).
-    Ref         castin2025; the inequality is proved in the documentation, under clustering.
+    Ref         castin2025.
+
+    The inequality is proved in the documentation of this chapter.
 
     >>> import numpy as np, measureformer as mf
     >>> A = [[1, 0, 0, 0], [0, 1, 0, 0], [0, -1, 0, 1], [0, 2, 2, 1]]
