@@ -116,6 +116,18 @@ def test_undecided_tokens_are_reported_and_follow_their_trend() -> None:
     assert decompose(rising).both[-1] < 1e-12
 
 
+def test_the_finite_part_is_judged_on_steps_that_it_has_not_seen() -> None:
+    # kills: W_fin from the end of the run, which would be better than W_mm alone even where the mixture still changes
+    X = np.array([[[1.0, 0.0], [-1.0, 0.0], [0.0, -1.0]]])
+    problem = Problem(X, [[1.0]], [1], [1.0, 0.0])
+    finite, growing = np.array([[0.5], [0.0]]), np.array([[0.0], [40.0]])
+    run = Run(problem, Descent(), np.array([1, 2]), np.stack([finite + growing, growing - finite]), None, "steps")
+    parts = decompose(run)
+    assert parts.kept.tolist() == [[True, True, False]]
+    np.testing.assert_allclose(parts.finite, finite, atol=1e-9)
+    assert parts.both[-1] > parts.margin_only[-1] > 0
+
+
 # --- sparsity --------------------------------------------------------------------------------------------------------
 
 

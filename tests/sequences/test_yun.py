@@ -236,6 +236,28 @@ def test_measured_errors_are_below_the_budget(case: tuple[int, int, int], p: flo
     assert made(*case).error_budget(p).modulus <= found.modulus
 
 
+@pytest.mark.parametrize("p", [1.0, 2.0])
+def test_tokens_on_a_ramp_exceed_the_largest_id_in_norm_only(p: float) -> None:
+    # kills: a budget in which all dn entries together weigh as much as one
+    net, e = yun.compile_yun(wave, d=1, n=3, delta=1 / 4, ramp=2.0**-12), 2.0**-12
+    X, place = np.random.default_rng(0).uniform(size=(2, 500, 3, 1))
+    X[:, 0] = np.ceil(4 * X[:, 0]) / 4 - e * place[:, 0]
+    size, most = (np.abs(net.run(X, "soft")) ** p).sum(axis=(1, 2)) ** (1 / p), float(net.grid.most) / 4
+    assert most < size.max() <= 3 ** (1 / p) * most
+    found = net.error_budget(p, points=100)
+    assert found.ramps_part["soft"] == pytest.approx(found.ramps ** (1 / p) * (3 ** (1 / p) * most + found.size))
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0])
+def test_without_a_clamp_the_error_vanishes_with_the_ramps(p: float) -> None:
+    # kills: "the error has the size of the ids at any width of the ramps"
+    excess = {}
+    for k in (9, 19):
+        measured = yun.compile_yun(wave, d=1, n=2, delta=1 / 4, ramp=2.0**-k).error_budget(p, points=20_000).measured
+        excess[k] = measured["soft"] ** p - measured["hard"] ** p
+    assert 0 <= excess[19] < excess[9] / 200
+
+
 def test_squared_errors_add() -> None:
     # L2² = (cells)² + E[‖f‖²; two tokens in one cell]
     net, X = made(1, 2, 8), drawn(1, 2)

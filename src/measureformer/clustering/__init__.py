@@ -17,6 +17,7 @@ from measureformer.clustering.rescaled import rescaled_flow as rescaled_flow
 from measureformer.clustering.sphere import sphere_energy as sphere_energy
 from measureformer.clustering.sphere import sphere_flow as sphere_flow
 from measureformer.clustering.stationary import castin25_stationary_rank as castin25_stationary_rank
+from measureformer.clustering.stationary import stationary_type as stationary_type
 from measureformer.errors import suggest_names as _suggest_names
 
 if not TYPE_CHECKING:

@@ -26,7 +26,7 @@ class Decomposition:
     undecided: np.ndarray
     """Tokens whose probability is still between the thresholds; counted as dropped if it was falling, (n, T)."""
     finite: np.ndarray
-    """W_fin, (k, q): the least matrix that gives the kept tokens their final logits."""
+    """W_fin, (k, q): the least matrix that gives the kept tokens the logits they have after half of the steps."""
     svm: SVM
     """W_mm: the least matrix that separates kept from dropped tokens and gives kept tokens equal logits."""
     growth: np.ndarray
@@ -66,8 +66,9 @@ def decompose(run: Run, *, kept: float = KEPT, dropped: float = DROPPED) -> Deco
                 (k_t − k_t')·W_fin z_i = log(s*_t/s*_t') in O_i; (k_t − k_t')·W_mm z_i = 0 in O_i, ≥ 1 out of it
     Ref         tarzanagh2023.
 
-    Tokens with final probabilities between `dropped` and `kept` are undecided: they count as kept if their probability
-    has not fallen since half of the steps. `decided` says whether there were none.
+    W_fin is taken from the run after half of its steps: taken from its end, it would describe W better than W_mm alone
+    whatever W is. Tokens with final probabilities between `dropped` and `kept` are undecided: they count as kept if
+    their probability has not fallen since half of the steps. `decided` says whether there were none.
 
     >>> import jax, measureformer as mf
     >>> problem = mf.implicit_bias.random_problems("several", jax.random.key(3))
@@ -80,13 +81,13 @@ def decompose(run: Run, *, kept: float = KEPT, dropped: float = DROPPED) -> Deco
             got=f"kept = {kept}, dropped = {dropped}", need="0 ≤ dropped ≤ kept < 1", do="Leave them out."
         )
     problem, s = run.problem, run.attention
-    half = run.at(int(run.steps[-1]) // 2)
+    half = max(run.at(int(run.steps[-1]) // 2), 0)
     between = (s[-1] > dropped) & (s[-1] < kept)
-    mask = (s[-1] >= kept) | (between & (s[-1] >= s[max(half, 0)]))
+    mask = (s[-1] >= kept) | (between & (s[-1] >= s[half]))
     svm, single = problem.svm(mask), run.svm()
     W_fin = np.zeros(problem.shape)
     if mask.sum() > len(mask):
-        parts = constraints(problem, mask, np.log(np.where(mask, s[-1], 1.0)))
+        parts = constraints(problem, mask, np.log(np.where(mask, s[half], 1.0)))
         W_fin = parts.matrix(np.linalg.lstsq(parts.B, parts.levels, rcond=None)[0])
     W_mm = svm.W if svm.feasible else np.zeros(problem.shape)
     growth = np.tensordot(run.W - W_fin, W_mm, 2) / (np.sum(W_mm**2) or 1.0)

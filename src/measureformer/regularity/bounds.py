@@ -48,7 +48,7 @@ def lipschitz_ball(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike) -> f
 
     Statement   for all mu, nu in B(0, R):  C ≤ ‖V‖ ((1 + s) e^s + s),  s = ‖A‖R²
     Hypotheses  assumed: the supports, and the operator norms.
-    Sharp?      up to a factor < 2 on two clusters (see `adversary`).
+    Sharp?      up to a factor < 2.3, on two clusters; 1.54 as s grows (see `adversary`).
     Ref         castin2024, with E_P|U|² ≤ e^{2s} E_mu|U|² before the square root is taken.
 
     >>> import measureformer as mf

@@ -21,8 +21,8 @@ SEED, CONTEXTS, CORNERS = 7, 4000, 4
 class ErrorBudget:
     """The L^p distance (∫ ‖f − g‖_p^p)^{1/p} over the cube: bounds on its parts, and measured values.
 
-    Statement   hard: (dn)^{1/p} ω + P^{1/p} F; softmax and ReLUs: that and ρ^{1/p} (t + F), where t is the largest
-                context id, or the bound of the clamp
+    Statement   hard: (dn)^{1/p} ω + P^{1/p} F; softmax and ReLUs: that and ρ^{1/p} ((dn)^{1/p} t + F), where t is the
+                largest context id, or the bound of the clamp
     Hypotheses  ω and F are measured on cells, at corners and random points, unless ω was given: then the bounds hold
                 for every f with that modulus, and otherwise only as far as these points show it.
     Ref         yun2020.
@@ -72,7 +72,9 @@ def budget(made: Construction, p: float, points: int, modulus: float | None) -> 
     over: dict[Literal["soft", "clamped"], float] = {}
     if "soft" in made.modes:
         over = {"soft": float(grid.most) / grid.cells, "clamped": made.bound}
-    ramps: dict[str, float] = {mode: rho ** (1 / p) * (most + size) for mode, most in over.items()}
+    ramps: dict[str, float] = {
+        mode: rho ** (1 / p) * ((grid.d * grid.n) ** (1 / p) * most + size) for mode, most in over.items()
+    }
     bound = {"hard": cells_part + duplicates, **{mode: cells_part + duplicates + part for mode, part in ramps.items()}}
     return ErrorBudget(
         p=float(p),

@@ -77,8 +77,8 @@ claim = Claim(
     statement=(
         "For continuous, permutation equivariant f on [0,1]^(n×d) the network compiled on cells of side δ, with "
         "softmax, ReLUs with ramps of width e, and a clamp at B, satisfies d_p(f, g) ≤ (dn)^(1/p) ω_f(δ/2) + P^(1/p) "
-        "F + (dn(1/δ+1)e)^(1/p) (B + F), where P is the share of sequences with two tokens in one cell, and F = sup "
-        "‖f‖_p."
+        "F + (dn(1/δ+1)e)^(1/p) ((dn)^(1/p) B + F), where P is the share of sequences with two tokens in one cell, and "
+        "F = sup ‖f‖_p."
     ),
     hypotheses=("p = 2; f with a known modulus of continuity ω_f",),
     reference="yun2020, Theorem 2",
