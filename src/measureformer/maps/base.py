@@ -1,14 +1,15 @@
 """`AbstractInContextMap`: a layer is a function of a measure and a point, G(mu, x); applying it is a push-forward.
 
 A new map implements `evaluate(mu, x, t)`, a pure JAX formula. Everything a user sees is built on it here, once: array
-intake, refusals, padding to bucket sizes (so that a new number of tokens compiles nothing), one compiled program per
-bucket, push-forward, composition, sums.
+intake, refusals, one compiled program per bucket size (`numerics.edge`), push-forward, composition, sums. Three more
+methods have defaults that are right: `needs_time`, `examine`, `affine_on`.
 """
 
 from __future__ import annotations
 
 import abc
 import functools
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from typing import cast as cast_type
@@ -23,31 +24,32 @@ from measureformer.errors import (
     DtypeError,
     NoClosedFormError,
     NotFiniteError,
+    OptionError,
     TimeError,
 )
 from measureformer.maps.queries import queries_of, refuse_blind
+from measureformer.maps.rows import guarded
 from measureformer.measures import AbstractMeasure, Discrete, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
+from measureformer.numerics import edge
 from measureformer.numerics.arrays import (
-    at_once,
     cast,
     common_dtype,
     finite,
     first_index,
-    is_spread,
     is_traced,
-    namespace,
     needs_jax,
     on_device,
+    scalar,
 )
-from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.types import ArrayLike
-from measureformer.parallel.mesh import TOKENS, gathered, mesh_of, over
-from measureformer.parallel.workers import collective
+from measureformer.parallel.pieces import in_pieces
 
 if TYPE_CHECKING:
     from measureformer.maps.compose import Compose, Scaled, Sum
+
+edge.for_pieces(in_pieces)
 
 Pushed = TypeVar("Pushed", bound=AbstractMeasure)
 GaussianLike = TypeVar("GaussianLike", bound=AbstractGaussianLike)
@@ -57,7 +59,7 @@ class AbstractInContextMap(eqx.Module):
     """A layer as a function of a measure and a point, G: (mu, x) ↦ G(mu, x).
 
     Every map of the library satisfies G(c·mu, x) = G(mu, x), and gives the same values when an atom is split in two or
-    the atoms are reordered. Maps are PyTrees.
+    the atoms are reordered; a map of your own is checked at its first call, see `mf.maps.check_laws`. Maps are PyTrees.
 
     >>> import measureformer as mf
     >>> G = mf.Attention.head([[1.0]], [[1.0]], [[2.0]])
@@ -66,13 +68,23 @@ class AbstractInContextMap(eqx.Module):
     ([1.0], [0.5])
     """
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = cls.__dict__.get("evaluate")
+        if own is not None and not getattr(own, "__isabstractmethod__", False):
+            cls.evaluate = guarded(own)
+
     @abc.abstractmethod
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         """The formula, in pure JAX: it is called under `jit`.
 
+        All atoms of mu that it sees have mass, and inside `Causal` they are those that the query sees; there may be
+        more rows than the user has atoms, because atoms are split to fill up an array. A formula that treats rows of
+        zero mass and `mu.visible(t)` itself declares that with `measureformer.maps.rows.all_rows`.
+
         Arguments:
-            mu: the context; padded if it has atoms, with atoms of zero mass at the end.
-            x: queries, (m, d).
+            mu: the context.
+            x: queries, (m, d); the object `mu.points` itself where the values at the atoms are asked for.
             t: times of the queries, (m,), or None off space–time.
         """
 
@@ -92,27 +104,7 @@ class AbstractInContextMap(eqx.Module):
     @property
     def needs_time(self) -> bool:
         """Whether it is a map on space–time: needs a `SpaceTime` and a time for every query."""
-        return False
-
-    @property
-    def masks(self) -> bool:
-        """Whether an attention inside is causal, so that a query before all mass would see nothing."""
-        return False
-
-    @property
-    def eager(self) -> bool:
-        """Whether a part of it is Python that cannot be compiled; it is then computed by `eagerly`."""
-        return False
-
-    def eagerly(self, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array | np.ndarray:
-        """G(mu, x) on concrete arrays, outside of `jit`; only for maps that are `eager`.
-
-        Arguments:
-            mu: the context.
-            x: queries, (m, d); None for the atoms of mu.
-            t: times of the queries, (m,), or None off space–time.
-        """
-        raise NotImplementedError(f"{type(self).__name__} is eager and must say how it is computed")
+        return any(part.needs_time for part in self.parts)
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         """Whether x ↦ G(mu, x) is affine, so that it pushes Gaussians to Gaussians.
@@ -131,15 +123,30 @@ class AbstractInContextMap(eqx.Module):
             t: times of the queries, (m,), or None off space–time.
         """
 
+    @property
+    def parts(self) -> tuple[AbstractInContextMap, ...]:
+        """The maps inside."""
+        inside = jax.tree.leaves(self, is_leaf=lambda node: node is not self and _is_map(node))
+        return tuple(filter(_is_map, inside))
+
+    @property
+    def masks(self) -> bool:
+        """Whether an attention inside is causal, so that a query before all mass would see nothing."""
+        return any(part.masks for part in self.parts)
+
+    @property
+    def eager(self) -> bool:
+        """Whether a part of it is Python that cannot be compiled."""
+        return any(part.eager for part in self.parts)
+
     def at_atoms(self, mu: AbstractAtomic) -> Array:
-        """Values at the atoms of the context; a composition computes each layer once.
+        """Values at the atoms of the context, under `jit`; a composition computes each layer once.
 
         Arguments:
             mu: the context, a measure with atoms.
         """
         return self.evaluate(mu, mu.points, getattr(mu, "times", None))
 
-    @collective()
     def __call__(self, mu: AbstractMeasure, x: ArrayLike, t: ArrayLike | None = None) -> Float[Array, "*m e"]:
         """G(mu, x), the values at the queries.
 
@@ -149,19 +156,13 @@ class AbstractInContextMap(eqx.Module):
             t: time of the queries, or one for each (m,); required on a `SpaceTime`.
         """
         rows, times, single = queries_of(mu, x, t)
-        self.check_meets(mu, times)
-        if is_traced(self, mu, rows, times):
-            # compiled here too: under a bare `grad` or `vmap` the formula would otherwise run operation by operation
-            y = _compiled(*cast((self, mu, rows, times), self._dtype(mu, rows)))
-            return y[0] if single else y
+        self._check_meets(mu, times)
         finite(rows, "x")
-        if self.masks:
-            refuse_blind(mu, times)
-        self.examine(mu, rows, times)
-        y = self._at_edge(mu, rows, times)
-        return on_device(y[0] if single else y)
+        y = self._values(mu, rows, times)
+        if not single:
+            return y
+        return y[0] if needs_jax(y) else on_device(np.asarray(y)[0])
 
-    @collective()
     def push(self, mu: Pushed) -> Pushed:
         """The push-forward G(mu, ·)♯mu: atoms move, masses and times stay.
 
@@ -170,17 +171,12 @@ class AbstractInContextMap(eqx.Module):
         Arguments:
             mu: the measure to push, which is also the context.
         """
-        self.check_meets(mu, getattr(mu, "times", None))
+        self._check_meets(mu, getattr(mu, "times", None))
         if isinstance(mu, AbstractGaussianLike):
             return self.push_gaussian(mu)
         assert isinstance(mu, AbstractAtomic)  # there are no other measures
-        if is_traced(self, mu):
-            layer, moved = cast((self, mu), self._dtype(mu))
-            return moved.with_points(_compiled(layer, moved, None, None))
-        if self.masks:
-            refuse_blind(mu, getattr(mu, "times", None))
-        self.examine(mu, mu.points, getattr(mu, "times", None))
-        return cast(mu, self._dtype(mu)).with_points(on_device(self._at_edge(mu, None, None)))
+        y = self._values(mu, None, None)
+        return (mu if mu.log_weights.dtype == y.dtype else cast(mu, y.dtype)).with_points(y)
 
     def push_gaussian(self, mu: GaussianLike) -> GaussianLike:
         """The image of a Gaussian or a mixture under the affine map x ↦ G(mu, x).
@@ -190,7 +186,7 @@ class AbstractInContextMap(eqx.Module):
         """
         if not self.affine_on(mu):
             raise no_closed_form(self, mu, "push-forward")
-        parts = cast((self, mu), self._dtype(mu))
+        parts = cast((self, mu), common_dtype(self, mu))
         matrix, shift = affine_parts(*parts)
         return parts[1].push_affine(matrix, shift)
 
@@ -223,12 +219,22 @@ class AbstractInContextMap(eqx.Module):
 
     __rmul__ = __mul__
 
+    def __truediv__(self, divisor: ArrayLike) -> Scaled:
+        if _is_map(divisor) or isinstance(divisor, AbstractMeasure):
+            return NotImplemented
+        number = scalar(divisor, "divisor")
+        if not is_traced(number) and float(number) == 0:
+            raise OptionError(
+                got="a map divided by 0", need="a number other than 0", do="Multiply by 0 for the zero map."
+            )
+        return self * (1 / (number if is_traced(number) else np.asarray(number)))
+
+    def __neg__(self) -> Scaled:
+        return self * -1.0
+
     def __str__(self) -> str:
         """The structure in words; `repr` lists the arrays."""
         return type(self).__name__
-
-    def _dtype(self, *others: Any) -> np.dtype[Any]:
-        return common_dtype(self, *others)
 
     def check_meets(self, mu: AbstractMeasure, t: ArrayLike | None) -> None:
         """Refuse what is not a measure, another dimension, and no time where time is needed.
@@ -269,71 +275,144 @@ class AbstractInContextMap(eqx.Module):
                 do="Compose it with mf.Linear first.",
             )
 
-    def _at_edge(self, mu: Any, x: Any, t: Any) -> Any:
-        """Pad in NumPy, run one compiled program, cut in NumPy; x = None stands for the atoms of mu.
+    def _check_meets(self, mu: AbstractMeasure, t: ArrayLike | None) -> None:
+        """`check_meets`, which is asked for its sentence only if something does not fit."""
+        if _known(self).fits(mu, t):
+            return
+        self.check_meets(mu, t)
 
-        Rows that are sharded over a mesh are padded already, and their values stay there.
-        """
-        dtype = self._dtype(mu, x)
-        if self.eager:
-            return np.asarray(self.eagerly(mu, x, t), dtype)
-        count = mu.n if x is None else len(x)
-        padded = mu.padded() if isinstance(mu, AbstractAtomic) and not is_spread(mu) else mu
-        if not is_spread(x):
-            x_padded, t_padded = (None if rows is None else pad_rows(rows, bucket(count)) for rows in (x, t))
-            program = cast((self, padded, x_padded, t_padded), dtype)
-        else:
-            program = cast((self, padded, x, t), dtype)
-        if not is_spread(mu, x):
-            y = np.asarray(at_once(_run, *program))[:count]
-        elif x is None or is_spread(x):
-            y = _on_mesh(program, TOKENS)
-        else:
-            y = gathered(_on_mesh(program))[:count]
-        bad = ~namespace(y).isfinite(y)
-        if bad.any():
-            self.explain(mu, mu.points if x is None else x, getattr(mu, "times", None) if x is None else t)
-            raise NotFiniteError(
-                got=f"a non-finite value of {type(self).__name__} at query {first_index(bad)[0]}",
-                need="a finite result",
-                do=f"Rescale the points or the weights of the layer, or use float64 (this was {dtype}).",
-            )
-        return y
+    def _values(self, mu: Any, x: Any, t: Any) -> Array:
+        """G(mu, x) at the edge; x = None stands for the atoms of mu."""
+        known = _known(self)
+        if known.asks:
+            known.ask(self, mu, *((mu.points, getattr(mu, "times", None)) if x is None else (x, t)))
+        if known.eager:
+            return self._in_python(mu, x, t)
+        rows, structure = jax.tree.flatten(mu)
+        layout = _layout(mu, rows)
 
-    def explain(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
-        """Raise the refusal of the part that caused a non-finite result, if there is one.
+        def refuse(dtype: Any, bad: Any) -> None:
+            points, times = (mu.points, getattr(mu, "times", None)) if x is None else (x, t)
+            refuse_part(self, mu, points, times)
+            raise _not_finite(self, bad, dtype)
 
-        Arguments:
-            mu: the context.
-            x: queries, (m, d).
-            t: times of the queries, (m,), or None off space–time.
-        """
-        self.examine(mu, x, t)
+        return edge.call(known.layer, formula, (structure, rows), (x, t), layout, refuse=refuse)
+
+    def _in_python(self, mu: Any, x: Any, t: Any) -> Array:
+        """Part by part, on concrete arrays."""
+        dtype = common_dtype(self, mu, x)
+        x, t = (mu.points, getattr(mu, "times", None)) if x is None else (x, t)
+        y = np.asarray(self.evaluate(mu, x, t), dtype)
+        if not np.isfinite(y).all():
+            raise _not_finite(self, ~np.isfinite(y), dtype)
+        return on_device(y)
 
 
 def _is_map(other: Any) -> bool:
     return isinstance(other, AbstractInContextMap)
 
 
-@eqx.filter_jit
-def _compiled(G: AbstractInContextMap, mu: Any, x: Any, t: Any, place: Any = None) -> Array:
-    y = G.at_atoms(mu) if x is None else G.evaluate(mu, x, t)
-    return y if place is None else jax.lax.with_sharding_constraint(y, place)
-
-
-def _run(*program: Any) -> Array:
-    """`_compiled` on concrete arrays; a flat list of them where the map consists of arrays alone, because flattening a
-    tree of modules at every call takes longer than a small layer."""
-    leaves, structure = cast_type(tuple[list[Any], Any], jax.tree.flatten(program))
-    if all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves):
-        return cast_type(Array, _flat(structure, leaves))
-    return _compiled(*program)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _flat(structure: Any, leaves: list[Array]) -> Array:
-    G, mu, x, t = jax.tree.unflatten(structure, leaves)
+def formula(G: AbstractInContextMap, mu: Any, x: Array | None, t: Array | None) -> Array:
+    """What is compiled: the values at the queries, or at the atoms if there are none."""
     return G.at_atoms(mu) if x is None else G.evaluate(mu, x, t)
+
+
+def value(G: AbstractInContextMap, mu: Any, x: Any, t: Any) -> Any:
+    """The value of a part of another map: its formula where that map is compiled.
+
+    On concrete arrays it goes through the edge of the part: that is how Python parts are computed, and how the part is
+    found that refuses.
+    """
+    if is_traced(G, mu, x, t):
+        return G.evaluate(mu, x, t)
+    return G.push(mu).points if at_own_atoms(mu, x, t) else G(mu, x, t)
+
+
+def at_own_atoms(mu: Any, x: Any, t: Any) -> bool:
+    """Whether these queries are the atoms of mu: the same objects, so that their values are those of the push."""
+    return isinstance(mu, AbstractAtomic) and x is mu.points and t is getattr(mu, "times", None)
+
+
+def refuse_part(G: AbstractInContextMap, mu: Any, x: Any, t: Any) -> None:
+    """Raise the refusal of the part of G that has no finite value there, if one of them has one."""
+    G.examine(mu, x, t)
+    if G.parts:
+        G.evaluate(mu, x, t)
+
+
+def _not_finite(G: AbstractInContextMap, bad: Any, dtype: Any) -> NotFiniteError:
+    return NotFiniteError(
+        got=f"a non-finite value of {type(G).__name__} at query {first_index(bad)[0]}",
+        need="a finite result",
+        do=f"Rescale the points or the weights of the layer, or use float64 (this was {dtype}).",
+    )
+
+
+class _Known:
+    """What calls need to know of a map, found out once."""
+
+    def __init__(self, G: AbstractInContextMap) -> None:
+        kind = type(G)
+        self.layer = edge.Layer(G)
+        self.dim, self.needs_time, self.masks, self.eager = G.in_dim, G.needs_time, G.masks, G.eager
+        self.usual = kind.check_meets is AbstractInContextMap.check_meets
+        self.examines = _examines(G)
+        self.foreign = [] if self.layer.traced else _foreign(G)
+        self.asks = bool(self.masks or self.examines or self.foreign)
+
+    def fits(self, mu: Any, t: Any) -> bool:
+        """Whether it is plain that `check_meets` has nothing to say."""
+        if not self.usual or not isinstance(mu, AbstractAtomic) or (self.needs_time and t is None):
+            return False
+        return (self.dim is None or mu.points.shape[1] == self.dim) and (not self.needs_time or hasattr(mu, "times"))
+
+    def ask(self, G: AbstractInContextMap, mu: Any, x: Any, t: Any) -> None:
+        """What is refused by value: nothing is under a trace."""
+        if is_traced(G, mu, x, t):
+            return
+        if self.masks:
+            refuse_blind(mu, t)
+        if self.examines:
+            G.examine(mu, x, t)
+        if self.foreign:
+            from measureformer.maps.laws import require_laws
+
+            require_laws(self.foreign, mu, x)
+            self.foreign = []
+
+
+_KNOWN: dict[int, tuple[weakref.ref[Any], _Known]] = {}
+
+
+def _known(G: AbstractInContextMap) -> _Known:
+    number = id(G)
+    entry = _KNOWN.get(number)
+    if entry is not None and entry[0]() is G:
+        return entry[1]
+    known, forget = _Known(G), _KNOWN.pop
+    _KNOWN[number] = weakref.ref(G, lambda _: forget(number, None)), known
+    return known
+
+
+def _examines(G: AbstractInContextMap) -> bool:
+    return type(G).examine is not AbstractInContextMap.examine or any(map(_examines, G.parts))
+
+
+def _foreign(G: AbstractInContextMap) -> list[AbstractInContextMap]:
+    """Parts that are not the library's: maps of the user, innermost first."""
+    inside = [found for part in G.parts for found in _foreign(part)]
+    return inside if type(G).__module__.startswith("measureformer.") else [*inside, G]
+
+
+def _layout(mu: Any, rows: Sequence[Any]) -> edge.Layout:
+    if not isinstance(mu, AbstractAtomic):
+        return _GAUSSIAN
+    mass = mu.log_weights
+    return _ATOMS[len(rows), next(i for i, row in enumerate(rows) if row is mass)]
+
+
+_GAUSSIAN = edge.Layout((), None)
+_ATOMS = {(count, mass): edge.Layout((0,) * count, mass) for count in (2, 3) for mass in range(count)}
 
 
 def push_through(maps: Sequence[AbstractInContextMap], mu: Any) -> Any:
@@ -345,29 +424,20 @@ def push_through(maps: Sequence[AbstractInContextMap], mu: Any) -> Any:
     def one_by_one() -> Any:
         return functools.reduce(lambda nu, G: G.push(nu), maps, mu)
 
-    if needs_jax(mu):
+    if needs_jax(mu) or any(_known(G).eager for G in maps):
         return one_by_one()
     moved = mu.padded()
     for i, G in enumerate(maps):
-        if G.eager:
-            return one_by_one()
         G.check_meets(moved, getattr(mu, "times", None))
         if i == 0 and G.masks:
             refuse_blind(mu, mu.times)
-        layer, moved = cast((G, moved), common_dtype(G, moved))
-        moved = moved.with_points(at_once(_run, layer, moved, None, None))
+        rows, structure = jax.tree.flatten(moved)
+        moved = moved.with_points(edge.run(_known(G).layer, formula, (structure, rows), (None, None)))
     points = np.asarray(moved.points)[: mu.n]
     if not np.isfinite(points).all():
         # one of the maps refuses it, and says why
         return one_by_one()
     return moved if moved.n == mu.n else cast(mu, points.dtype).with_points(on_device(points))
-
-
-def _on_mesh(program: tuple[Any, ...], *spec: str) -> Array:
-    """The compiled program on arrays in pieces: a mesh is set while it is traced, so attention goes round the ring."""
-    mesh = mesh_of(program)
-    with jax.set_mesh(mesh):
-        return _compiled(*program, place=over(mesh, *spec))
 
 
 @eqx.filter_jit

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.errors import DtypeError, NotFiniteError, OptionError
-from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.maps.base import AbstractInContextMap, no_closed_form, refuse_part
 from measureformer.maps.queries import refuse_blind
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, cast, common_dtype, positive_int, prng_key
@@ -94,7 +94,7 @@ def local_lipschitz(
     found, upper = at_once(_compiled, layer, padded, start, *options)
     lower, residual = float(found.value), float(found.residual)
     if not math.isfinite(lower + residual):
-        G.explain(active, active.points, times)
+        refuse_part(G, active, active.points, times)
         raise NotFiniteError(
             got=f"a derivative of {G} that is not finite at the {active.n} atoms",
             need="a map that is differentiable there",
