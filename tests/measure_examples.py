@@ -104,6 +104,8 @@ ATOMIC: dict[str, Run] = EVERY | {
     "with_points": lambda mu: mu.with_points(jax.device_put(like(mu, mu.n, 3))),
     "with_log_weights": lambda mu: mu.with_log_weights(jax.device_put(like(mu, mu.n))),
     "rows": lambda mu: mu.rows(np.arange(1, mu.n, 2)),
+    "log_mass_until": lambda mu: mu.log_mass_until(None),
+    "visible": lambda mu: mu.visible(None),
 }
 GAUSSIAN_LIKE: dict[str, Run] = EVERY | {
     "+": lambda mu: mu + 2 * mu,
@@ -125,10 +127,14 @@ TRACEABLE: dict[str, dict[str, Run]] = {
         "integrate": lambda mu: mu.integrate(lambda x, t: x),
         "push": lambda mu: mu.push(lambda x, t: x),
         "space": lambda mu: mu.space(),
+        "masked": lambda mu: mu.masked(),
     },
     # the rest it has from the measure that it wraps
     "Prefixes": {
         "log_mass_until": jax.jit(lambda mu: mu.log_mass_until(mu.times)),
+        "masked": lambda mu: mu.masked(),
+        "seen_at": jax.jit(lambda mu: mu.seen_at(mu.times[1])),
+        "visible": lambda mu: mu.visible(mu.times),
         "mean": lambda mu: mu.mean(),
         "sample": lambda mu: mu.sample(KEY, mu.n),
     },

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import functools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from typing import cast as cast_type
 
@@ -29,8 +29,9 @@ from measureformer.errors import (
 )
 from measureformer.maps.queries import queries_of, refuse_blind
 from measureformer.maps.rows import guarded
-from measureformer.measures import AbstractMeasure, Discrete, SpaceTime
+from measureformer.measures import AbstractMeasure, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.discrete import of_rows
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics import edge
 from measureformer.numerics.arrays import (
@@ -51,8 +52,26 @@ if TYPE_CHECKING:
 
 edge.for_pieces(in_pieces)
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 Pushed = TypeVar("Pushed", bound=AbstractMeasure)
 GaussianLike = TypeVar("GaussianLike", bound=AbstractGaussianLike)
+
+
+class _Method:
+    """A method that is looked up in a third of a microsecond: Equinox makes a module of every bound method, which takes
+    longer than a small layer. What is looked up is a PyTree here too."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, method)
+        self.method = method
+
+    def __get__(self, G: Any, kind: type) -> Any:
+        return self.method if G is None else jax.tree_util.Partial(self.method, G)
+
+
+def quick(method: Method) -> Method:
+    """Mark a method that users call in loops."""
+    return cast_type(Method, _Method(method))
 
 
 class AbstractInContextMap(eqx.Module):
@@ -156,13 +175,13 @@ class AbstractInContextMap(eqx.Module):
             t: time of the queries, or one for each (m,); required on a `SpaceTime`.
         """
         rows, times, single = queries_of(mu, x, t)
-        self._check_meets(mu, times)
         finite(rows, "x")
-        y = self._values(mu, rows, times)
+        y = _values(self, mu, rows, times)
         if not single:
             return y
         return y[0] if needs_jax(y) else on_device(np.asarray(y)[0])
 
+    @quick
     def push(self, mu: Pushed) -> Pushed:
         """The push-forward G(mu, ·)♯mu: atoms move, masses and times stay.
 
@@ -171,12 +190,13 @@ class AbstractInContextMap(eqx.Module):
         Arguments:
             mu: the measure to push, which is also the context.
         """
-        self._check_meets(mu, getattr(mu, "times", None))
         if isinstance(mu, AbstractGaussianLike):
+            self.check_meets(mu, None)
             return self.push_gaussian(mu)
+        y = _values(self, mu, None, None)
         assert isinstance(mu, AbstractAtomic)  # there are no other measures
-        y = self._values(mu, None, None)
-        return (mu if mu.log_weights.dtype == y.dtype else cast(mu, y.dtype)).with_points(y)
+        same = mu if mu.log_weights.dtype == y.dtype else cast(mu, y.dtype)
+        return type(same).with_points(same, y)  # a bound method of a module takes longer to make than to call
 
     def push_gaussian(self, mu: GaussianLike) -> GaussianLike:
         """The image of a Gaussian or a mixture under the affine map x ↦ G(mu, x).
@@ -190,13 +210,16 @@ class AbstractInContextMap(eqx.Module):
         matrix, shift = affine_parts(*parts)
         return parts[1].push_affine(matrix, shift)
 
+    @quick
     def tokens(self, X: ArrayLike) -> Float[Array, "n e"]:
         """The layer in its classical form, on the rows of an array: the atoms of the push of the uniform measure.
 
         Arguments:
             X: tokens, (n, d); a map on space–time sees row i at time (i+1)/n.
         """
-        return self.push(SpaceTime.sequence(X)).points if self.needs_time else self.push(Discrete.uniform(X)).points
+        if self.needs_time:
+            return self.push(SpaceTime.sequence(X)).points
+        return _values(self, of_rows(X), None, None)
 
     def __matmul__(self, other: AbstractInContextMap) -> Compose:
         """(G2 @ G1)(mu, x) = G2(G1♯mu, G1(mu, x)): right to left, the ⋄ of the papers."""
@@ -275,37 +298,36 @@ class AbstractInContextMap(eqx.Module):
                 do="Compose it with mf.Linear first.",
             )
 
-    def _check_meets(self, mu: AbstractMeasure, t: ArrayLike | None) -> None:
-        """`check_meets`, which is asked for its sentence only if something does not fit."""
-        if _known(self).fits(mu, t):
-            return
-        self.check_meets(mu, t)
 
-    def _values(self, mu: Any, x: Any, t: Any) -> Array:
-        """G(mu, x) at the edge; x = None stands for the atoms of mu."""
-        known = _known(self)
-        if known.asks:
-            known.ask(self, mu, *((mu.points, getattr(mu, "times", None)) if x is None else (x, t)))
-        if known.eager:
-            return self._in_python(mu, x, t)
-        rows, structure = jax.tree.flatten(mu)
-        layout = _layout(mu, rows)
+def _values(G: AbstractInContextMap, mu: Any, x: Any, t: Any) -> Array:
+    """G(mu, x) through the edge; x = None stands for the atoms of mu."""
+    known = _known(G)
+    if not known.fits(mu, t if x is not None else getattr(mu, "times", None)):
+        G.check_meets(mu, t if x is not None else getattr(mu, "times", None))
+    if known.asks:
+        known.ask(G, mu, *_asked(mu, x, t))
+    if known.eager:
+        return _in_python(G, mu, x, t)
+    rows, structure = jax.tree.flatten(mu)
 
-        def refuse(dtype: Any, bad: Any) -> None:
-            points, times = (mu.points, getattr(mu, "times", None)) if x is None else (x, t)
-            refuse_part(self, mu, points, times)
-            raise _not_finite(self, bad, dtype)
+    def refuse(dtype: Any, bad: Any) -> None:
+        refuse_part(G, mu, *_asked(mu, x, t))
+        raise _not_finite(G, bad, dtype)
 
-        return edge.call(known.layer, formula, (structure, rows), (x, t), layout, refuse=refuse)
+    return edge.call(known.layer, formula, (structure, rows), (x, t), _layout(mu, rows), refuse=refuse)
 
-    def _in_python(self, mu: Any, x: Any, t: Any) -> Array:
-        """Part by part, on concrete arrays."""
-        dtype = common_dtype(self, mu, x)
-        x, t = (mu.points, getattr(mu, "times", None)) if x is None else (x, t)
-        y = np.asarray(self.evaluate(mu, x, t), dtype)
-        if not np.isfinite(y).all():
-            raise _not_finite(self, ~np.isfinite(y), dtype)
-        return on_device(y)
+
+def _asked(mu: Any, x: Any, t: Any) -> tuple[Any, Any]:
+    return (mu.points, getattr(mu, "times", None)) if x is None else (x, t)
+
+
+def _in_python(G: AbstractInContextMap, mu: Any, x: Any, t: Any) -> Array:
+    """Part by part, on concrete arrays."""
+    dtype = common_dtype(G, mu, x)
+    y = np.asarray(G.evaluate(mu, *_asked(mu, x, t)), dtype)
+    if not np.isfinite(y).all():
+        raise _not_finite(G, ~np.isfinite(y), dtype)
+    return on_device(y)
 
 
 def _is_map(other: Any) -> bool:

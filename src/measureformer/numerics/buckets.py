@@ -45,12 +45,18 @@ def pad_axis(array: Any, size: int, axis: int, fill: float | None = None) -> Any
 
     An array of that size stays what it is.
     """
-    shape = list(array.shape)
-    count = shape[axis]
+    count = array.shape[axis]
     if count == size:
         return array
+    entries = np.asarray(array)
+    if axis == 0:
+        padded = np.empty((size, *entries.shape[1:]), entries.dtype)
+        padded[:count] = entries
+        padded[count:] = entries[0] if fill is None else fill
+        return padded
+    shape = list(entries.shape)
     shape[axis] = size
-    entries, padded = np.asarray(array), np.empty(shape, array.dtype)
+    padded = np.empty(shape, entries.dtype)
     before = (slice(None),) * (axis % len(shape))
     padded[(*before, slice(count))] = entries
     padded[(*before, slice(count, None))] = entries[(*before, slice(1))] if fill is None else fill
