@@ -3,9 +3,9 @@
     .venv/bin/python benchmarks/latency.py           a minute; a table to benchmarks/results/latency.md
     .venv/bin/python benchmarks/latency.py --print   the same, printed only
 
-Small calls are compared with the formula alone: softmax(XAXᵀ)XVᵀ under a bare `jax.jit`, called with a NumPy array and
-waited for; `Discrete.uniform` with the same checks and the same copy in NumPy. Both sides take turns, and the table
-shows medians.
+Small calls are compared with the formula alone: softmax(XQᵀKXᵀ + log a)XVᵀ under a bare `jax.jit`, called with NumPy
+arrays and waited for; `Discrete.uniform` with the same checks and the same copy in NumPy. Both sides take turns, and the
+table shows medians.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ HELP = [str(Path(sys.executable).with_name("measureformer")), "--help"]
 
 
 @jax.jit
-def bare(A: Any, V: Any, X: Any) -> Any:
-    return jax.nn.softmax(X @ A.T @ X.T, axis=1) @ X @ V.T
+def bare(Q: Any, K: Any, V: Any, X: Any, log_weights: Any) -> Any:
+    return jax.nn.softmax((X @ Q.T) @ (X @ K.T).T + log_weights, axis=1) @ (X @ V.T)
 
 
 @jax.jit
-def bare_at(A: Any, V: Any, X: Any, x: Any) -> Any:
-    return jax.nn.softmax(x @ A.T @ X.T, axis=1) @ X @ V.T
+def bare_at(Q: Any, K: Any, V: Any, X: Any, log_weights: Any, x: Any) -> Any:
+    return jax.nn.softmax((x @ Q.T) @ (X @ K.T).T + log_weights, axis=1) @ (X @ V.T)
 
 
 def checked(X: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -60,13 +60,16 @@ def checked(X: Any) -> tuple[np.ndarray, np.ndarray]:
 def pairs(n: int) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """(ours, the formula alone) for every call."""
     rng = np.random.default_rng(n)
-    A, V, X, x = (rng.normal(size=shape) for shape in ((2, 2), (2, 2), (n, 2), (n, 2)))
-    G, mu = mf.Attention.head(A, np.eye(2), V), mf.Discrete.uniform(X)
-    weights = jax.device_put(A), jax.device_put(V)
-    formula, formula_at = (
-        (lambda: bare(*weights, X).block_until_ready()),
-        (lambda: bare_at(*weights, X, x).block_until_ready()),
-    )
+    Q, K, V, X, x = (rng.normal(size=shape) for shape in ((2, 2), (2, 2), (2, 2), (n, 2), (n, 2)))
+    G, mu = mf.Attention.head(Q, K, V), mf.Discrete.uniform(X)
+    layer, log_weights = jax.device_put((Q, K, V)), np.full(n, -np.log(n))
+
+    def formula() -> Any:
+        return bare(*layer, X, log_weights).block_until_ready()
+
+    def formula_at() -> Any:
+        return bare_at(*layer, X, log_weights, x).block_until_ready()
+
     np.testing.assert_allclose(G.tokens(X), formula(), atol=1e-12)
     return {
         "G(mu, x)": (lambda: G(mu, x), formula_at),

@@ -217,7 +217,7 @@ class AbstractInContextMap(eqx.Module):
         Arguments:
             X: tokens, (n, d); a map on space–time sees row i at time (i+1)/n.
         """
-        if self.needs_time:
+        if _known(self).needs_time:
             return self.push(SpaceTime.sequence(X)).points
         return _values(self, of_rows(X), None, None)
 

@@ -27,6 +27,7 @@ from measureformer.numerics.arrays import (
     shaped,
 )
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+from measureformer.numerics.modules import made
 from measureformer.numerics.types import ArrayLike
 
 Measure = TypeVar("Measure", bound=AbstractMeasure)
@@ -74,7 +75,7 @@ class Discrete(AbstractAtomic):
             points: one atom per row, (n, d) with n, d ≥ 1.
         """
         rows = checked_points(points)
-        return _made(owned(rows), uniform_log_weights(rows))
+        return made(Discrete, points=owned(rows), log_weights=uniform_log_weights(rows))
 
     @staticmethod
     def weighted(points: ArrayLike, weights: ArrayLike) -> Discrete:
@@ -120,7 +121,7 @@ class Discrete(AbstractAtomic):
         return Discrete.uniform(points[:, None])
 
     def with_points(self, points: Array) -> Discrete:
-        return _made(points, self.log_weights)
+        return made(Discrete, points=points, log_weights=self.log_weights)
 
     def with_log_weights(self, log_weights: Array) -> Discrete:
         return Discrete(self.points, log_weights)
@@ -161,19 +162,10 @@ class Discrete(AbstractAtomic):
         return joined(self, other)
 
 
-def _made(points: Any, log_weights: Any) -> Discrete:
-    """A measure of arrays that have been checked, as JAX makes one from leaves: the constructor takes twenty times as
-    long, which a small layer feels."""
-    mu = object.__new__(Discrete)
-    object.__setattr__(mu, "points", points)
-    object.__setattr__(mu, "log_weights", log_weights)
-    return mu
-
-
 def of_rows(points: Any) -> Discrete:
     """The uniform measure for a call at once: its arrays stay where they are."""
     rows = checked_points(points)
-    return _made(rows, uniform_log_weights(rows))
+    return made(Discrete, points=rows, log_weights=uniform_log_weights(rows))
 
 
 def joined(mu: Measure, nu: Measure) -> Measure:

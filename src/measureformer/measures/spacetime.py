@@ -33,6 +33,7 @@ from measureformer.numerics.arrays import (
     shaped,
 )
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+from measureformer.numerics.modules import made
 from measureformer.numerics.types import ArrayLike
 
 
@@ -117,7 +118,7 @@ class SpaceTime(AbstractAtomic):
         return Prefixes(self)
 
     def with_points(self, points: Array) -> SpaceTime:
-        return SpaceTime(points, self.times, self.log_weights)
+        return made(SpaceTime, points=points, times=self.times, log_weights=self.log_weights)
 
     def with_log_weights(self, log_weights: Array) -> SpaceTime:
         return SpaceTime(self.points, self.times, log_weights)

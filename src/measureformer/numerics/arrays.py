@@ -57,7 +57,13 @@ def _on_devices(trees: Any) -> list[jax.Array]:
 
 def needs_jax(*trees: Any) -> bool:
     """Whether NumPy cannot have these: tracers have no values, and pieces must not be pulled to one machine."""
-    return is_traced(*trees) or is_spread(*trees)
+    if len(trees) == 1 and type(trees[0]) is np.ndarray:
+        return False
+    return any(
+        isinstance(leaf, Tracer) or not leaf.is_fully_replicated
+        for leaf in jax.tree.leaves(trees)
+        if isinstance(leaf, jax.Array)
+    )
 
 
 def namespace(*trees: Any) -> ModuleType:
@@ -158,10 +164,7 @@ def at_least(value: Any, name: str, least: int) -> int:
 
 def finite(value: Any, name: str) -> None:
     """Refuse NaN and infinity in a concrete array; tracers are not looked at."""
-    if type(value) is np.ndarray:
-        if np.isfinite(value).all():
-            return
-    elif is_traced(value):
+    if isinstance(value, Tracer) or (not needs_jax(value) and np.isfinite(value).all()):
         return
     bad = ~namespace(value).isfinite(host(value))
     if bad.any():

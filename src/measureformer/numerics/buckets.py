@@ -49,7 +49,7 @@ def pad_axis(array: Any, size: int, axis: int, fill: float | None = None) -> Any
     if count == size:
         return array
     entries = np.asarray(array)
-    if axis == 0:
+    if axis == 0 or axis == -entries.ndim:
         padded = np.empty((size, *entries.shape[1:]), entries.dtype)
         padded[:count] = entries
         padded[count:] = entries[0] if fill is None else fill
@@ -79,7 +79,7 @@ def pad_all(
     if mass is not None:
         size = bucket(rows[0].shape[axes[0]])
         fills = [-np.inf if i == mass else None for i in range(len(rows))]
-        rows = [pad_axis(a, size, axis, fill) for a, axis, fill in zip(rows, axes, fills, strict=True)]
+        rows = [pad_axis(a, size, axis, fill) for a, axis, fill in zip(rows, axes, fills, strict=False)]
     if queries[0] is None:
         return rows, list(queries)
     size = bucket(queries[0].shape[query_axes[0]])

@@ -35,6 +35,8 @@ class Layout(NamedTuple):
     """Which of the atoms' arrays holds log-weights; None where atoms are not rows, as in a Gaussian."""
     queries: tuple[int, ...] = (0, 0)
     values: tuple[int, ...] = (0,)
+    finite: tuple[int, ...] = (0,)
+    """Which of the values must be finite."""
 
 
 class Layer:
@@ -98,7 +100,7 @@ def call(
     """The values of the program as JAX arrays, as many as `layout.values` has axes.
 
     There is one row of values for each row of the first query, or of the first of the atoms' arrays if that is None.
-    `refuse(dtype, bad)` raises the error for values of which the first are not finite where `bad` says so.
+    `refuse(dtype, bad)` raises the error for values that are not finite where `bad` says so.
     """
     structure, rows = atoms
     whole, traced, precisions = layer.whole, layer.traced, layer.precisions
@@ -129,9 +131,10 @@ def call(
     seen = [np.asarray(a) for a in values]
     if seen[0].shape[layout.values[0]] != count:
         seen = [a[(*(slice(None),) * (k % a.ndim), slice(count))] for a, k in zip(seen, layout.values, strict=True)]
-    good = np.isfinite(seen[0])
-    if not good.all():
-        refuse(dtype, ~good)
+    for i in layout.finite:
+        good = np.isfinite(seen[i])
+        if not good.all():
+            refuse(dtype, ~good)
     # what needs no cut is on the device already
     if seen[0].shape != values[0].shape:
         values = [on_device(a) for a in seen]
