@@ -4,8 +4,8 @@
     .venv/bin/python benchmarks/latency.py --print   the same, printed only
 
 Small calls are compared with the formula alone: softmax(XQᵀKXᵀ + log a)XVᵀ under a bare `jax.jit`, called with NumPy
-arrays and waited for; `Discrete.uniform` with the same checks and the same copy in NumPy. Both sides take turns, and the
-table shows medians.
+arrays and waited for; `Discrete.uniform` with the same checks and the same copy in NumPy. Both sides take turns, and
+the table shows medians.
 """
 
 from __future__ import annotations

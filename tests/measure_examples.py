@@ -105,7 +105,6 @@ ATOMIC: dict[str, Run] = EVERY | {
     "with_log_weights": lambda mu: mu.with_log_weights(jax.device_put(like(mu, mu.n))),
     "rows": lambda mu: mu.rows(np.arange(1, mu.n, 2)),
     "log_mass_until": lambda mu: mu.log_mass_until(None),
-    "visible": lambda mu: mu.visible(None),
 }
 GAUSSIAN_LIKE: dict[str, Run] = EVERY | {
     "+": lambda mu: mu + 2 * mu,
@@ -134,7 +133,6 @@ TRACEABLE: dict[str, dict[str, Run]] = {
         "log_mass_until": jax.jit(lambda mu: mu.log_mass_until(mu.times)),
         "masked": lambda mu: mu.masked(),
         "seen_at": jax.jit(lambda mu: mu.seen_at(mu.times[1])),
-        "visible": lambda mu: mu.visible(mu.times),
         "mean": lambda mu: mu.mean(),
         "sample": lambda mu: mu.sample(KEY, mu.n),
     },
@@ -160,7 +158,7 @@ CONCRETE_ONLY: dict[str, dict[str, Run]] = {
 }
 # constructors have tests of their own; sizes are not arrays; `tilted` is the formula inside `tilt`
 _ELSEWHERE = {"uniform", "weighted", "dirac", "cantor", "sequence", "of", "n", "dim", "tilted", "points", "times"}
-_ELSEWHERE |= {"log_weights"}
+_ELSEWHERE |= {"log_weights", "visible"}
 _REFUSED = {"integrate", "push"}
 
 

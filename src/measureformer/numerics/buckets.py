@@ -78,8 +78,8 @@ def pad_all(
     rows = list(atoms)
     if mass is not None:
         size = bucket(rows[0].shape[axes[0]])
-        fills = [-np.inf if i == mass else None for i in range(len(rows))]
-        rows = [pad_axis(a, size, axis, fill) for a, axis, fill in zip(rows, axes, fills, strict=False)]
+        for i, row in enumerate(rows):
+            rows[i] = pad_axis(row, size, axes[i], -np.inf if i == mass else None)
     if queries[0] is None:
         return rows, list(queries)
     size = bucket(queries[0].shape[query_axes[0]])

@@ -133,7 +133,7 @@ def call(
         seen = [a[(*(slice(None),) * (k % a.ndim), slice(count))] for a, k in zip(seen, layout.values, strict=True)]
     for i in layout.finite:
         good = np.isfinite(seen[i])
-        if not good.all():
+        if not np.logical_and.reduce(good, axis=None):
             refuse(dtype, ~good)
     # what needs no cut is on the device already
     if seen[0].shape != values[0].shape:
