@@ -195,8 +195,9 @@ def test_a_wrong_map_is_refused_with_the_law_it_breaks(name: str) -> None:
             call(make())
         assert "query" in caught.value.got
         assert caught.value.do.startswith("In evaluate, ")
-    with pytest.raises(LawError, match=law):
-        mf.maps.check_laws(make())
+    for call in (lambda G: mf.flow(G, mu, [0.0, 1.0]), lambda G: mf.local_lipschitz(G, mu), mf.maps.check_laws):
+        with pytest.raises(LawError, match=law):
+            call(make())
 
 
 @pytest.mark.parametrize("name", ["SigmoidAttention", "Causal(LinearAttention)", "MLP", "Positional"])

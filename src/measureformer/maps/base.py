@@ -356,6 +356,14 @@ def at_own_atoms(mu: Any, x: Any, t: Any) -> bool:
     return isinstance(mu, AbstractAtomic) and x is mu.points and t is getattr(mu, "times", None)
 
 
+def refuse_input(G: AbstractInContextMap, mu: Any, x: Any, t: Any) -> None:
+    """Refuse by value what G cannot be called with: queries that see nothing, points outside its domain, maps of the
+    user inside that break a law. Under a trace nothing is refused."""
+    known = _known(G)
+    if known.asks:
+        known.ask(G, mu, x, t)
+
+
 def refuse_part(G: AbstractInContextMap, mu: Any, x: Any, t: Any) -> None:
     """Raise the refusal of the part of G that has no finite value there, if one of them has one."""
     G.examine(mu, x, t)

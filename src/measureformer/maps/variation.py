@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 from measureformer.attention import attend
 from measureformer.errors import DerivativeError, ShapeError
 from measureformer.maps.attention import Attention
-from measureformer.maps.base import AbstractInContextMap, no_closed_form
-from measureformer.maps.queries import queries_of, refuse_blind
+from measureformer.maps.base import AbstractInContextMap, no_closed_form, refuse_input
+from measureformer.maps.queries import queries_of
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
@@ -65,9 +65,7 @@ def first_variation(
     finite(point, "y")
     for given in (times, since):
         G.check_meets(mu, given)
-    if G.masks:
-        refuse_blind(mu, times)
-    G.examine(mu, queries, times)
+    refuse_input(G, mu, queries, times)
     if isinstance(mu, AbstractGaussianLike) and not isinstance(G, Attention):
         raise no_closed_form(G, mu, "first variation")
     G, mu, queries, times, point, since = cast((G, mu, queries, times, point, since), common_dtype(G, mu, queries))

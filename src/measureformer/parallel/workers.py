@@ -182,11 +182,11 @@ def collective() -> Generator[None]:
 
 
 _STATUSES = {"ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "UNKNOWN"}
-"""With which the runtime ends an exchange. It has other ones for what the caller did, and for memory that is used up."""
+"""With which the runtime ends an exchange; it has others for what the caller did, and for memory that is used up."""
 
 
 def _is_loss(error: BaseException) -> bool:
-    """Whether this is the runtime's way of saying that another process is gone, by the type and the status of the error.
+    """Whether this is the runtime's way of saying that another process is gone: by type and status of the error.
 
     The type is that of all errors of the runtime, or `ValueError` itself where a result is fetched; the status is what
     it writes before the first colon.

@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.errors import DtypeError, NotFiniteError, OptionError
-from measureformer.maps.base import AbstractInContextMap, no_closed_form, refuse_part
-from measureformer.maps.queries import refuse_blind
+from measureformer.maps.base import AbstractInContextMap, no_closed_form, refuse_input, refuse_part
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, cast, common_dtype, positive_int, prng_key
 from measureformer.numerics.lanczos import SingularTriple, top_singular
@@ -84,9 +83,7 @@ def local_lipschitz(
     max_iterations = positive_int(max_iterations, "max_iterations")
     active = mu.rows(np.flatnonzero(np.asarray(mu.log_weights) > -math.inf))
     times = getattr(active, "times", None)
-    if G.masks:
-        refuse_blind(active, times)
-    G.examine(active, active.points, times)
+    refuse_input(G, active, active.points, times)
     layer, padded = cast((G, active.padded()), common_dtype(G, active))
     start = at_once(jax.random.key, 0) if key is None else prng_key(key)
     # plain numbers would be compiled into the program
