@@ -30,6 +30,10 @@ def text(n: int, seed: int = 0) -> mf.SpaceTime:
     return mf.SpaceTime.uniform(rows(n, seed), np.zeros(n))
 
 
+def height(y: Any) -> Any:
+    return jnp.sin(y[:, 0])
+
+
 H = mf.Attention.head(np.eye(2), np.eye(2), np.eye(2))
 CALLS: dict[str, Callable[[int], Any]] = {
     "a call": lambda n: G(cloud(n), rows(n)),
@@ -42,9 +46,7 @@ CALLS: dict[str, Callable[[int], Any]] = {
     "shard": lambda n: mf.shard(cloud(n), MESH),
     "gather": lambda n: mf.gather(mf.shard(cloud(n), MESH)),
     "local_lipschitz": lambda n: mf.local_lipschitz(G, cloud(n)),
-    "directional_derivative": lambda n: mf.structure.directional_derivative(
-        H, cloud(n), [0.0, 0.0], lambda y: jnp.sin(y[:, 0])
-    ),
+    "directional_derivative": lambda n: mf.structure.directional_derivative(H, cloud(n), [0.0, 0.0], height),
     "conditional_wasserstein": lambda n: mf.conditional_wasserstein(text(n), text(n, 1)),
     "coupling": lambda n: mf.coupling(cloud(n), cloud(n, 1)),
     "positive_wasserstein": lambda n: mf.positive_wasserstein(cloud(n), 2 * cloud(n, 1)),
@@ -54,7 +56,7 @@ CALLS: dict[str, Callable[[int], Any]] = {
     "wasserstein_bracket": lambda n: mf.wasserstein_bracket(cloud(n), cloud(n, 1)),
     "clusters": lambda n: mf.clustering.clusters(cloud(n), 0.1),
     "head_class": lambda n: mf.memory.head_class(H, cloud(n)),
-    "as_memory": lambda n: mf.memory.as_memory(H, cloud(n)).retrieve(rows(n)),
+    "as_memory": lambda n: mf.memory.as_memory(H, cloud(n)),
     "generic": lambda n: mf.structure.generic(cloud(n), 0.1, jax.random.key(0)),
     "tilted_mean": lambda n: mf.universality.tilted_mean(cloud(n), [[0.0, 1.0]]),
 }

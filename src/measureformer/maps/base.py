@@ -314,7 +314,7 @@ def _values(G: AbstractInContextMap, mu: Any, x: Any, t: Any) -> Array:
         refuse_part(G, mu, *_asked(mu, x, t))
         raise _not_finite(G, bad, dtype)
 
-    layout = _LAYOUTS.get(type(mu)) or _layout(mu, rows)
+    layout = _LAYOUTS.get(type(mu)) or rows_of(mu, rows)
     return edge.call(known.layer, formula, (structure, rows), (x, t), layout, refuse=refuse)
 
 
@@ -388,8 +388,9 @@ class _Known:
         self.dim, self.needs_time, self.masks, self.eager = G.in_dim, G.needs_time, G.masks, G.eager
         self.usual = kind.check_meets is AbstractInContextMap.check_meets
         self.examines = _examines(G)
-        self.foreign = [] if self.layer.traced else _foreign(G)
-        self.asks = bool(self.masks or self.examines or self.foreign)
+        # not the parts themselves: what is remembered of a map must not keep it alive
+        self.foreign = not self.layer.traced and bool(_foreign(G))
+        self.asks = self.masks or self.examines or self.foreign
 
     def fits(self, mu: Any, t: Any) -> bool:
         """Whether it is plain that `check_meets` has nothing to say."""
@@ -408,8 +409,8 @@ class _Known:
         if self.foreign:
             from measureformer.maps.laws import require_laws
 
-            require_laws(self.foreign, mu, x)
-            self.foreign = []
+            require_laws(_foreign(G), mu)
+            self.foreign = False
 
 
 _KNOWN: dict[int, tuple[weakref.ref[Any], _Known]] = {}
@@ -435,7 +436,8 @@ def _foreign(G: AbstractInContextMap) -> list[AbstractInContextMap]:
     return inside if type(G).__module__.startswith("measureformer.") else [*inside, G]
 
 
-def _layout(mu: Any, rows: Sequence[Any]) -> edge.Layout:
+def rows_of(mu: Any, rows: Sequence[Any]) -> edge.Layout:
+    """Which of the arrays of a measure are rows, and which holds log-weights."""
     if not isinstance(mu, AbstractAtomic):
         return _GAUSSIAN
     mass = mu.log_weights

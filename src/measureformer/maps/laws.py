@@ -68,7 +68,8 @@ def check_laws(G: AbstractInContextMap, mu: AbstractAtomic | None = None) -> dic
 
     The laws: multiplying the measure by a number, splitting an atom, listing the atoms in another order, and adding an
     atom of mass 0 change no value; `Causal(G)` is G on the restricted measure; the derivative is that of the values.
-    Agreement on a few points is not a proof. The check that runs by itself leaves out the derivative.
+    Agreement on a few points is not a proof. The check that runs by itself leaves out the derivative, and maps that are
+    Python.
 
     Arguments:
         G: the map.
@@ -97,7 +98,7 @@ def check_laws(G: AbstractInContextMap, mu: AbstractAtomic | None = None) -> dic
 _LAWFUL: set[Any] = set()
 
 
-def require_laws(parts: Sequence[AbstractInContextMap], mu: AbstractMeasure, x: Any) -> None:
+def require_laws(parts: Sequence[AbstractInContextMap], mu: AbstractMeasure) -> None:
     """Check maps of the user's, each class and structure once, near the atoms with which one is called."""
     for G in parts:
         layer = edge.Layer(G)

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 from jax.extend.core import get_opaque_trace_state
+from jax.sharding import SingleDeviceSharding
 
 from measureformer.numerics.arrays import at_once, cast, common_dtype, elsewhere, is_floating, on_device
 from measureformer.numerics.buckets import pad_all
@@ -135,8 +136,8 @@ def call(
         good = np.isfinite(seen[i])
         if not np.logical_and.reduce(good, axis=None):
             refuse(dtype, ~good)
-    # what needs no cut is on the device already
-    if seen[0].shape != values[0].shape:
+    # what needs no cut is on the device already, unless the user has set a mesh
+    if seen[0].shape != values[0].shape or type(values[0].sharding) is not SingleDeviceSharding:
         values = [on_device(a) for a in seen]
     return values[0] if len(values) == 1 else values
 
