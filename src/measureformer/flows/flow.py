@@ -18,7 +18,8 @@ from measureformer.flows.flow_map import Depthwise, FlowMap, particles, refuse_f
 from measureformer.flows.integrate import SOLVERS, WITHOUT_ERROR, Settings, Solved
 from measureformer.flows.log_density import with_log_density
 from measureformer.flows.schedule import Schedule, checked_times, planned
-from measureformer.maps.base import AbstractInContextMap, refuse_input
+from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.call import refuse_input
 from measureformer.maps.queries import queries_of
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.measures.base import AbstractMeasure

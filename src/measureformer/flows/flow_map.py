@@ -10,7 +10,8 @@ from jaxtyping import Array
 from measureformer.errors import BlowUpError, DimensionMismatchError, StepLimitError
 from measureformer.flows.integrate import LIMIT, NO_STEPS_LEFT, NOT_FINITE, Field, Settings, Solved, solve
 from measureformer.flows.schedule import Schedule
-from measureformer.maps.base import AbstractInContextMap, at_own_atoms, no_closed_form
+from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.maps.call import at_own_atoms
 from measureformer.maps.rows import all_rows
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.base import AbstractMeasure

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 
 from measureformer.attention.blocks import LOGITS, Keys, Queries, fold, over_blocks
 from measureformer.errors import OptionError, ShapeError
-from measureformer.maps.base import AbstractInContextMap, at_own_atoms, no_closed_form
+from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.maps.call import at_own_atoms
 from measureformer.maps.rows import all_rows
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.base import AbstractMeasure

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from measureformer.errors import OptionError
-from measureformer.maps.base import AbstractInContextMap, value
+from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.call import value
 from measureformer.maps.compose import AbstractWrapper
 from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure, SpaceTime

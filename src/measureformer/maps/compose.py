@@ -7,7 +7,8 @@ from typing import cast
 from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError
-from measureformer.maps.base import AbstractInContextMap, GaussianLike, at_own_atoms, value
+from measureformer.maps.base import AbstractInContextMap, GaussianLike
+from measureformer.maps.call import at_own_atoms, value
 from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic

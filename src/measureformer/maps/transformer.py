@@ -10,7 +10,8 @@ from jaxtyping import Array
 
 from measureformer.errors import OptionError
 from measureformer.maps.attention import Attention
-from measureformer.maps.base import AbstractInContextMap, GaussianLike, value
+from measureformer.maps.base import AbstractInContextMap, GaussianLike
+from measureformer.maps.call import value
 from measureformer.maps.causal import Causal
 from measureformer.maps.compose import AbstractWrapper, Compose, Residual
 from measureformer.maps.mlp import MLP

@@ -13,7 +13,8 @@ from jaxtyping import Array, Float
 from measureformer.attention import attend
 from measureformer.errors import DerivativeError, ShapeError
 from measureformer.maps.attention import Attention
-from measureformer.maps.base import AbstractInContextMap, no_closed_form, refuse_input, rows_of
+from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.maps.call import refuse_input, rows_of
 from measureformer.maps.queries import queries_of
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.gaussian import AbstractGaussianLike

@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.errors import DtypeError, NotFiniteError, OptionError
-from measureformer.maps.base import AbstractInContextMap, no_closed_form, refuse_input, refuse_part
+from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.maps.call import refuse_input, refuse_part
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, cast, common_dtype, positive_int, prng_key
 from measureformer.numerics.lanczos import SingularTriple, top_singular

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DomainError
 from measureformer.maps.attention import Attention
-from measureformer.maps.base import AbstractInContextMap, at_own_atoms, no_closed_form
+from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.maps.call import at_own_atoms
 from measureformer.maps.compose import Residual
 from measureformer.maps.mlp import MLP, Activation, Linear
 from measureformer.maps.rows import all_rows

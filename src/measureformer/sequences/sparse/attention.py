@@ -13,7 +13,8 @@ from jaxtyping import Array, Int
 
 from measureformer.errors import DtypeError, NothingVisibleError, ShapeError
 from measureformer.maps.attention import Attention
-from measureformer.maps.base import AbstractInContextMap, at_own_atoms
+from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.call import at_own_atoms
 from measureformer.maps.compose import AbstractWrapper
 from measureformer.maps.heads import AbstractHeads
 from measureformer.maps.rows import all_rows
