@@ -226,7 +226,7 @@ class AbstractInContextMap(eqx.Module):
             )
         return self * (1 / (number if is_traced(number) else np.asarray(number)))
 
-    def __neg__(self) -> Scaled:
+    def __neg__(self) -> AbstractInContextMap:
         return self * -1.0
 
     def __str__(self) -> str:

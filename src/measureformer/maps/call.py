@@ -42,7 +42,7 @@ class _Method:
     longer than a small layer. What is looked up is a PyTree here too."""
 
     def __init__(self, method: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, method)
+        functools.update_wrapper(cast_type(Any, self), method)
         self.method = method
 
     def __get__(self, G: Any, kind: type) -> Any:
@@ -174,7 +174,8 @@ def known_of(G: AbstractInContextMap) -> _Known:
     entry = _KNOWN.get(number)
     if entry is not None and entry[0]() is G:
         return entry[1]
-    known, forget = _Known(G), _KNOWN.pop
+    known = _Known(G)
+    forget: Callable[..., Any] = _KNOWN.pop
     _KNOWN[number] = weakref.ref(G, lambda _: forget(number, None)), known
     return known
 
