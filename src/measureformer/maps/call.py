@@ -57,7 +57,7 @@ def quick(method: Method) -> Method:
 def values(G: AbstractInContextMap, mu: Any, x: Any, t: Any) -> Array:
     """G(mu, x) through the edge; x = None stands for the atoms of mu."""
     known = known_of(G)
-    if not known.fits(mu, t if x is not None else getattr(mu, "times", None)):
+    if not known.fits(mu, x, t):
         G.check_meets(mu, t if x is not None else getattr(mu, "times", None))
     if known.asks:
         known.ask(G, mu, *_asked(mu, x, t))
@@ -145,11 +145,13 @@ class _Known:
         self.foreign = not self.layer.traced and bool(_foreign(G))
         self.asks = self.masks or self.examines or self.foreign
 
-    def fits(self, mu: Any, t: Any) -> bool:
+    def fits(self, mu: Any, x: Any, t: Any) -> bool:
         """Whether it is plain that `check_meets` has nothing to say."""
-        if not self.usual or type(mu) not in LAYOUTS or (self.needs_time and t is None):
+        if not self.usual or type(mu) not in LAYOUTS:
             return False
-        return (self.dim is None or mu.points.shape[1] == self.dim) and (not self.needs_time or hasattr(mu, "times"))
+        if self.needs_time and (type(mu) is not SpaceTime or (x is not None and t is None)):
+            return False
+        return self.dim is None or mu.points.shape[1] == self.dim
 
     def ask(self, G: AbstractInContextMap, mu: Any, x: Any, t: Any) -> None:
         """What is refused by value: nothing is under a trace."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -229,11 +229,12 @@ def _to_cpu() -> Callable[[np.ndarray], Array] | None:
         from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
 
         place, batched = jax.sharding.SingleDeviceSharding(device), xla_client.batched_device_put
+        shaped_as = lru_cache(maxsize=1024)(ShapedArray)
     except (ImportError, AttributeError):
         return None  # internals that another release may name differently
 
     def put(value: np.ndarray) -> Array:
-        return batched(ShapedArray(value.shape, value.dtype), place, [value], [device], False)
+        return batched(shaped_as(value.shape, value.dtype), place, [value], [device], False)
 
     return put if device.platform == "cpu" else None
 
