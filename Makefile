@@ -43,6 +43,7 @@ check: setup ## lint, formatting, types, and the rules in tools/
 
 bench: ## time it against others, write tables of ratios to benchmarks/results; more than an hour
 	@sh tools/venv.sh dev bench parity
+	@$(PY) benchmarks/latency.py
 	@$(PY) benchmarks/attention.py
 	@$(PY) benchmarks/lipschitz.py
 	@$(PY) benchmarks/grid.py

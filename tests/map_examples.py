@@ -17,6 +17,16 @@ DIM = 3
 KEY = jax.random.key(7)
 
 
+class Kernel(AbstractInContextMap):
+    """A map as a user would write it: an average with Gaussian weights, which knows nothing of masks and padding."""
+
+    width: float
+
+    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
+        squares = jnp.sum((x[:, None] - mu.points[None]) ** 2, axis=2)
+        return jax.nn.softmax(-squares / self.width + mu.log_weights, axis=1) @ mu.points
+
+
 def _biases(heads: int, head_dim: int) -> tuple[Any, ...]:
     rng = np.random.default_rng(3)
     return tuple(rng.normal(size=shape) for shape in [(heads, head_dim)] * 3 + [(DIM,)])
@@ -31,6 +41,10 @@ EXAMPLES: dict[str, Callable[[], AbstractInContextMap]] = {
     ),
     "GatedMLP": lambda: mf.GatedMLP(*np.random.default_rng(4).normal(size=(3, DIM, DIM)), activation="silu"),
     "Attention": lambda: mf.Attention.random(KEY, DIM, heads=2, scale=0.7),
+    "DifferentialAttention": lambda: mf.DifferentialAttention.random(
+        KEY, DIM, heads=2, head_dim=2, minus=tuple(np.random.default_rng(5).normal(size=(2, 2, 2, DIM))), scale=0.7
+    ),
+    "SigmoidAttention": lambda: mf.SigmoidAttention.random(KEY, DIM, heads=2, scale=0.7, bias=-0.5),
     "HardmaxAttention": lambda: mf.HardmaxAttention.random(KEY, DIM, heads=2),
     "LinearAttention": lambda: mf.LinearAttention.random(KEY, DIM, heads=2, scale=0.7),
     "L2Attention": lambda: mf.L2Attention.random(KEY, DIM, heads=2, scale=0.7),
@@ -50,9 +64,19 @@ EXAMPLES: dict[str, Callable[[], AbstractInContextMap]] = {
 # attention inside a causal mask and inside a composition are other programs: laws are checked on them too
 MORE: dict[str, Callable[[], AbstractInContextMap]] = {
     f"Causal({name})": lambda name=name: mf.Causal(EXAMPLES[name]())
-    for name in ("HardmaxAttention", "LinearAttention", "L2Attention", "RotaryAttention", "UnnormalizedAttention")
+    for name in (
+        "DifferentialAttention",
+        "HardmaxAttention",
+        "LinearAttention",
+        "L2Attention",
+        "RotaryAttention",
+        "SigmoidAttention",
+        "UnnormalizedAttention",
+    )
 } | {
     "composition and sum": lambda: 0.5 * (EXAMPLES["MLP"]() @ EXAMPLES["Attention"]()) + EXAMPLES["LayerNorm"](),
+    "a user's map": lambda: Kernel(0.7),
+    "Causal(a user's map)": lambda: mf.Causal(mf.Residual(Kernel(0.7))),
     "causal transformer": lambda: mf.Transformer.random(KEY, dim=DIM, depth=1, norm="rms", causal=True),
 }
 ALL = EXAMPLES | MORE

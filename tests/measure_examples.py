@@ -104,6 +104,7 @@ ATOMIC: dict[str, Run] = EVERY | {
     "with_points": lambda mu: mu.with_points(jax.device_put(like(mu, mu.n, 3))),
     "with_log_weights": lambda mu: mu.with_log_weights(jax.device_put(like(mu, mu.n))),
     "rows": lambda mu: mu.rows(np.arange(1, mu.n, 2)),
+    "log_mass_until": lambda mu: mu.log_mass_until(None),
 }
 GAUSSIAN_LIKE: dict[str, Run] = EVERY | {
     "+": lambda mu: mu + 2 * mu,
@@ -125,10 +126,13 @@ TRACEABLE: dict[str, dict[str, Run]] = {
         "integrate": lambda mu: mu.integrate(lambda x, t: x),
         "push": lambda mu: mu.push(lambda x, t: x),
         "space": lambda mu: mu.space(),
+        "masked": lambda mu: mu.masked(),
     },
     # the rest it has from the measure that it wraps
     "Prefixes": {
         "log_mass_until": jax.jit(lambda mu: mu.log_mass_until(mu.times)),
+        "masked": lambda mu: mu.masked(),
+        "seen_at": jax.jit(lambda mu: mu.seen_at(mu.times[1])),
         "mean": lambda mu: mu.mean(),
         "sample": lambda mu: mu.sample(KEY, mu.n),
     },
@@ -154,7 +158,7 @@ CONCRETE_ONLY: dict[str, dict[str, Run]] = {
 }
 # constructors have tests of their own; sizes are not arrays; `tilted` is the formula inside `tilt`
 _ELSEWHERE = {"uniform", "weighted", "dirac", "cantor", "sequence", "of", "n", "dim", "tilted", "points", "times"}
-_ELSEWHERE |= {"log_weights"}
+_ELSEWHERE |= {"log_weights", "visible"}
 _REFUSED = {"integrate", "push"}
 
 

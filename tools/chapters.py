@@ -22,7 +22,17 @@ SUPPORT = ("numerics", "training", "storage", "parallel", "figures", "pages", "a
 TESTS = ("benchmarks", "package", "repository", "tools")
 """Further folders of the tests."""
 PAGES = (
-    *("index", "gallery", "cheat_sheet", "coming_from", "reading_map", "corrections", "limits", "imports"),
+    *(
+        "index",
+        "gallery",
+        "cheat_sheet",
+        "coming_from",
+        "reading_map",
+        "corrections",
+        "limits",
+        "imports",
+        "architecture",
+    ),
     *("atlas", "parallel", "explore"),
 )
 """Pages of the documentation that are no chapters."""

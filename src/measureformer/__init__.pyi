@@ -38,6 +38,7 @@ from .maps import AbstractInContextMap as AbstractInContextMap
 from .maps import AffineAttention as AffineAttention
 from .maps import Attention as Attention
 from .maps import Causal as Causal
+from .maps import DifferentialAttention as DifferentialAttention
 from .maps import GatedMLP as GatedMLP
 from .maps import HardmaxAttention as HardmaxAttention
 from .maps import Identity as Identity
@@ -50,6 +51,7 @@ from .maps import PositionTable as PositionTable
 from .maps import Residual as Residual
 from .maps import RMSNorm as RMSNorm
 from .maps import RotaryAttention as RotaryAttention
+from .maps import SigmoidAttention as SigmoidAttention
 from .maps import SinkhornAttention as SinkhornAttention
 from .maps import Sinusoidal as Sinusoidal
 from .maps import Transformer as Transformer

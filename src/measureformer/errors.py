@@ -123,6 +123,10 @@ class NothingVisibleError(MeasureformerError, ValueError):
     """A causal query lies before every atom that has mass."""
 
 
+class LawError(MeasureformerError, ValueError):
+    """A map breaks a law that all in-context maps obey: it is no function of a measure and a point."""
+
+
 class TimeError(MeasureformerError, ValueError):
     """A space–time map was called without times, or on a measure that has none; or times of a flow out of order."""
 
@@ -172,6 +176,10 @@ class OffSphereError(MeasureformerError, ValueError):
 
 class NoClosedFormError(MeasureformerError, NotImplementedError):
     """The integral against this continuous measure has no closed form here."""
+
+
+class NoAtomsError(NoClosedFormError, AttributeError):
+    """The atoms of a measure that has none were asked for, as a formula does that sums over tokens."""
 
 
 class DerivativeError(MeasureformerError, ArithmeticError):

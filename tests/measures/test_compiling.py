@@ -24,7 +24,7 @@ def test_the_count_sees_a_compilation() -> None:
 
 
 # called inside the compiled programs of maps only, never on its own
-INTERNAL = {"log_mass_until"}
+INTERNAL = {"log_mass_until", "seen_at"}
 ATOMIC = [
     entry for entry in entries(TRACEABLE, CONCRETE_ONLY) if "Gaussian" not in entry[0] and entry[1] not in INTERNAL
 ]

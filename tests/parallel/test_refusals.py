@@ -91,7 +91,17 @@ def test_only_broken_exchanges_become_a_loss(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(WorkerLost, match=r"broken exchange in worker 0 of 2 \(UNKNOWN: Gloo"), collective():
         raise broken
     assert _state.lost
-    for other in (ValueError("a bad value"), KeyError("gloo"), MeshError(got="a peer", need="gloo", do="heartbeat")):
+    assert _is_loss(jax.errors.JaxRuntimeError("UNAVAILABLE: the peer has closed the connection"))
+    # neither the words of a message, nor what the caller did, nor used-up memory
+    for other in (
+        ValueError("a bad value"),
+        ValueError("gloo: connection reset by peer"),
+        RuntimeError("UNKNOWN: heartbeat"),
+        KeyError("gloo"),
+        MeshError(got="a peer", need="gloo", do="heartbeat"),
+        jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory in a gloo exchange"),
+        jax.errors.JaxRuntimeError("INVALID_ARGUMENT: a heartbeat by peer"),
+    ):
         assert not _is_loss(other)
 
 

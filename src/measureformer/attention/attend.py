@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from functools import cache
+from typing import Any, Literal, NoReturn
 
 import equinox as eqx
 import jax
@@ -25,8 +26,8 @@ from measureformer.errors import (
     ToleranceError,
     ZeroMassError,
 )
+from measureformer.numerics import edge
 from measureformer.numerics.arrays import (
-    at_once,
     cast,
     common_dtype,
     finite,
@@ -36,11 +37,12 @@ from measureformer.numerics.arrays import (
     namespace,
     on_device,
 )
-from measureformer.numerics.buckets import bucket, pad_axis, pad_log_weights
+from measureformer.numerics.modules import made
 from measureformer.numerics.types import ArrayLike
 from measureformer.parallel.workers import collective
 
-Method = Literal["auto", "streaming", "grid"] | Streaming | Sharded | Grid
+Settings = Streaming | Sharded | Grid
+Method = Literal["auto", "streaming", "grid"] | Settings
 
 ALONE = 1 << 15
 """Logits of one head from which on heads are computed one after the other: nine heads of 1024 tokens take 39 ms
@@ -70,7 +72,6 @@ class Attended(eqx.Module):
     log_normalizer_error: Float[Array, "*h m"]
 
 
-@collective()
 def attend(
     q: ArrayLike,
     k: ArrayLike,
@@ -115,30 +116,43 @@ def attend(
             do="Give one log-weight per key.",
         )
     seen = windowed(_checked_times(times, queries.shape[-2], n), window)
-    dtype = common_dtype(queries, keys, values, mass)
-    arrays = cast((queries, keys, values, mass, seen), dtype)
-    follow = followed()
-    if follow is not None and method == "auto" and is_traced(arrays):
+    arrays = queries, keys, values, mass, seen
+    pair = (None, None) if seen is None else seen
+    if len({a.dtype for a in (*arrays[:4], *pair) if a is not None}) > 1:
+        arrays = cast(arrays, common_dtype(queries, keys, values, mass))
+    traced = is_traced(arrays)
+    follow = followed() if traced and method == "auto" else None
+    if follow is not None:
         return Attended(*follow.attend(arrays[:4], arrays[4]))
     settings = _settings(method, arrays)
-    if window is not None and isinstance(settings, Sharded):
-        raise OptionError(
-            got="a window with keys that are spread over devices",
-            need="all keys in one place: near ones only need not travel",
-            do='Use method="streaming" or "grid" on one device.',
-        )
-    if not is_traced(arrays):
+    if isinstance(settings, Sharded):
+        if window is not None:
+            raise OptionError(
+                got="a window with keys that are spread over devices",
+                need="all keys in one place: near ones only need not travel",
+                do='Use method="streaming" or "grid" on one device.',
+            )
+        with collective():
+            return _attend(settings, arrays, traced, method, tol)
+    return _attend(settings, arrays, traced, method, tol)
+
+
+def _attend(
+    settings: Streaming | Sharded | Grid, arrays: Any, traced: bool, method: Method, tol: float | None
+) -> Attended:
+    seen = arrays[4]
+    if not traced:
         _check_values(*arrays)
         if method == "auto" and tol is not None and isinstance(settings, Streaming):
             settings = grid_if_faster(arrays[:4], seen, tol) or settings
     if isinstance(settings, Grid):
         return Attended(*map(on_device, grid_attention(settings, arrays[:4], seen, tol)))
-    if is_traced(arrays):
+    if traced:
         return _compiled(settings, *arrays)
-    out = _at_edge(settings, *arrays)
+    out = _on_mesh(settings, *arrays) if isinstance(settings, Sharded) else _at_edge(settings, *arrays)
     if tol is not None and not float(out.error_bound.max()) <= tol:
         raise ToleranceError(
-            got=f"an error bound of {float(out.error_bound.max()):.2g} in {dtype} arithmetic",
+            got=f"an error bound of {float(out.error_bound.max()):.2g} in {arrays[0].dtype} arithmetic",
             need=f"at most tol = {tol:g}",
             do="Pass float64 arrays, centre the points, or allow a larger tol.",
         )
@@ -196,30 +210,46 @@ def _over_heads(settings: Streaming | Sharded, q: Any, k: Any, v: Any, log_weigh
 _compiled = eqx.filter_jit(_attended)
 
 
-def _at_edge(settings: Streaming | Sharded, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:
-    if isinstance(settings, Sharded):
-        cut = at_mesh_edge(_compiled, settings, q, k, v, log_weights, times)
-        _refuse_overflow(cut, q, k)
-        return Attended(*map(on_device, cut))
-    m, n = q.shape[-2], k.shape[-2]
-    rows, columns = bucket(m), bucket(n)
-    padded_times = None if times is None else (pad_axis(times[0], rows, 0), pad_axis(times[1], columns, 0))
-    padded = pad_axis(q, rows, -2), pad_axis(k, columns, -2), pad_axis(v, columns, -2)
-    out = at_once(_compiled, settings, *padded, pad_log_weights(log_weights, columns), padded_times)
-    cut = [np.asarray(out.values)[..., :m, :]]
-    cut += [np.asarray(a)[..., :m] for a in (out.error_bound, out.log_normalizer, out.log_normalizer_error)]
-    _refuse_overflow(cut, q, k)
+def _on_mesh(settings: Sharded, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:
+    cut = at_mesh_edge(_compiled, settings, q, k, v, log_weights, times)
+    if not all(namespace(array).isfinite(array).all() for array in (cut[0], cut[2])):
+        _refuse_overflow(q, k)
     return Attended(*map(on_device, cut))
 
 
-def _refuse_overflow(cut: list[Any], q: Any, k: Any) -> None:
-    if not all(namespace(array).isfinite(array).all() for array in (cut[0], cut[2])):
-        largest = [float(abs(host(array)).max()) for array in (q, k)]
-        raise NotFiniteError(
-            got=f"logits that overflow {q.dtype} (q up to {largest[0]:.2g}, k up to {largest[1]:.2g})",
-            need="finite inner products ⟨q, k⟩",
-            do="Rescale q or k, or use float64.",
-        )
+@cache
+def _layer(block: tuple[int, int] | None) -> edge.Layer:
+    return edge.Layer(Streaming(block))
+
+
+def _program(settings: Streaming, keys: Any, q: Any, query_times: Any) -> tuple[Array, ...]:
+    k, v, log_weights, key_times = keys
+    out = _attended(settings, q, k, v, log_weights, None if key_times is None else (query_times, key_times))
+    return out.values, out.error_bound, out.log_normalizer, out.log_normalizer_error
+
+
+_PLAIN = jax.tree.structure((0, 0, 0, None))
+_TIMED = jax.tree.structure((0, 0, 0, 0))
+_ROWS = edge.Layout((-2, -2, -1, 0), 2, (-2, 0), (-2, -1, -1, -1), finite=(0, 2))
+
+
+def _at_edge(settings: Streaming, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:
+    def refuse(dtype: Any, bad: Any) -> None:
+        _refuse_overflow(q, k)
+
+    rows = (_PLAIN, (k, v, log_weights)) if times is None else (_TIMED, (k, v, log_weights, times[1]))
+    asked = q, None if times is None else times[0]
+    values, error, log_z, log_error = edge.call(_layer(settings.block), _program, rows, asked, _ROWS, refuse=refuse)
+    return made(Attended, values=values, error_bound=error, log_normalizer=log_z, log_normalizer_error=log_error)
+
+
+def _refuse_overflow(q: Any, k: Any) -> NoReturn:
+    largest = [float(abs(host(array)).max()) for array in (q, k)]
+    raise NotFiniteError(
+        got=f"logits that overflow {q.dtype} (q up to {largest[0]:.2g}, k up to {largest[1]:.2g})",
+        need="finite inner products ⟨q, k⟩",
+        do="Rescale q or k, or use float64.",
+    )
 
 
 def _check_shapes(q: Any, k: Any, v: Any) -> None:

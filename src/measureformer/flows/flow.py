@@ -19,7 +19,8 @@ from measureformer.flows.integrate import SOLVERS, WITHOUT_ERROR, Settings, Solv
 from measureformer.flows.log_density import with_log_density
 from measureformer.flows.schedule import Schedule, checked_times, planned
 from measureformer.maps.base import AbstractInContextMap
-from measureformer.maps.queries import queries_of, refuse_blind
+from measureformer.maps.call import refuse_input
+from measureformer.maps.queries import queries_of
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.measures.base import AbstractMeasure
 from measureformer.numerics.arrays import (
@@ -323,6 +324,4 @@ def _tolerance(tol: float | None) -> np.ndarray | None:
 def _check_values(layers: Depthwise, mu: Any) -> None:
     times = getattr(mu, "times", None)
     for G in layers.maps:
-        if G.masks:
-            refuse_blind(mu, times)
-        G.examine(mu, mu.points, times)
+        refuse_input(G, mu, mu.points, times)

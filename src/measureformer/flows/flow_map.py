@@ -11,9 +11,11 @@ from measureformer.errors import BlowUpError, DimensionMismatchError, StepLimitE
 from measureformer.flows.integrate import LIMIT, NO_STEPS_LEFT, NOT_FINITE, Field, Settings, Solved, solve
 from measureformer.flows.schedule import Schedule
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.maps.call import at_own_atoms
+from measureformer.maps.rows import all_rows
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.base import AbstractMeasure
-from measureformer.numerics.arrays import at_once, cast, host
+from measureformer.numerics.arrays import at_once, cast, common_dtype, host, is_traced
 
 
 class Depthwise(eqx.Module):
@@ -53,29 +55,21 @@ class FlowMap(AbstractInContextMap):
     def in_dim(self) -> int | None:
         return self.velocity.maps[0].in_dim
 
-    @property
-    def needs_time(self) -> bool:
-        return self.velocity.maps[0].needs_time
-
-    @property
-    def masks(self) -> bool:
-        return self.velocity.maps[0].masks
-
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         if not isinstance(mu, AbstractAtomic):
             raise no_closed_form(self, mu)
+        if not is_traced(self, mu, x, t):
+            # on concrete arrays it is asked why it has no finite value
+            solved = at_once(eqx.filter_jit(with_passengers), *cast((self, mu, x, t), common_dtype(self, mu, x)))
+            refuse_failure(solved, mu.with_points(solved.last[0]), self.settings)
+            return solved.states[1][-1]
+        if at_own_atoms(mu, x, t):
+            return particles(self.velocity, mu, self.plan, self.settings, forward=True).states[-1]
         return with_passengers(self, mu, x, t).states[1][-1]
-
-    def at_atoms(self, mu: AbstractAtomic) -> Array:
-        return particles(self.velocity, mu, self.plan, self.settings, forward=True).states[-1]
 
     def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         self.velocity.maps[0].examine(mu, x, t)
-
-    def explain(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
-        assert isinstance(mu, AbstractAtomic)  # `evaluate` has refused everything else
-        solved = at_once(eqx.filter_jit(with_passengers), *cast((self, mu, x, t), self._dtype(mu, x)))
-        refuse_failure(solved, mu.with_points(solved.last[0]), self.settings)
 
     def __str__(self) -> str:
         return f"FlowMap({', '.join(map(str, self.velocity.maps))})"

@@ -13,9 +13,10 @@ from jaxtyping import Array, Float
 from measureformer.attention.blocks import LOGITS, Keys, Queries, fold, over_blocks
 from measureformer.errors import OptionError, ShapeError
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.maps.call import at_own_atoms
+from measureformer.maps.rows import all_rows
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.base import AbstractMeasure
-from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import is_traced, scalar
 from measureformer.numerics.types import ArrayLike
 
@@ -30,6 +31,7 @@ class AbstractInteraction(AbstractInContextMap):
     def pair(self, x: Array, y: Array) -> Array:
         """k(x, y) for one query and one token, each (d,)."""
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         if not isinstance(mu, AbstractAtomic):
             raise no_closed_form(self, mu)
@@ -40,10 +42,10 @@ class AbstractInteraction(AbstractInContextMap):
                 need="a vector",
                 do="The kernel takes two points (d,) and returns one vector; it is applied to all pairs.",
             )
-        return _streamed(self.pair, mu, x, t if isinstance(mu, Prefixes) else None, values.shape[0])
+        return _streamed(self.pair, mu, x, mu.visible(t), values.shape[0])
 
 
-def _streamed(pair: Callable[[Array, Array], Array], mu: AbstractAtomic, x: Array, t: Any, size: int) -> Array:
+def _streamed(pair: Callable[[Array, Array], Array], mu: AbstractAtomic, x: Array, times: Any, size: int) -> Array:
     table = jax.vmap(jax.vmap(pair, (0, None)), (None, 0))  # keys in rows, queries in columns
 
     def sums(queries: Queries, blocks: Keys) -> Array:
@@ -55,13 +57,14 @@ def _streamed(pair: Callable[[Array, Array], Array], mu: AbstractAtomic, x: Arra
 
         return fold(body, jnp.zeros((queries.q.shape[0], size), x.dtype), queries, blocks)
 
-    log_mass = mu.log_mass if t is None else mu.log_mass_until(t)[:, None]  # pyright: ignore[reportAttributeAccessIssue]
+    t, atom_times = (None, None) if times is None else times
+    log_mass = mu.log_mass if t is None else mu.log_mass_until(t)[:, None]
     seen = log_mass > -jnp.inf
     side = max(16, int((LOGITS / 8 / max(size, mu.dim)) ** 0.5))
     block = min(side, x.shape[0]), min(side, mu.n)
     # massless tokens are evaluated at the place of one with mass: at their own the kernel may be infinite
     points = jnp.where((mu.log_weights > -jnp.inf)[:, None], mu.points, mu.points[jnp.argmax(mu.log_weights)])
-    keys = Keys(points, None, mu.log_weights, None if t is None else mu.times)  # pyright: ignore[reportAttributeAccessIssue]
+    keys = Keys(points, None, mu.log_weights, atom_times)
     total = over_blocks(sums, Queries(x, t), keys, block)
     return jnp.where(seen, total * jnp.exp(-jnp.where(seen, log_mass, 0)), 0)
 
@@ -161,26 +164,18 @@ class SecondOrder(AbstractInContextMap):
     def out_dim(self, dim: int) -> int:
         return halves(dim) + self.force.out_dim(halves(dim))
 
-    @property
-    def needs_time(self) -> bool:
-        return self.force.needs_time
-
-    @property
-    def masks(self) -> bool:
-        return self.force.masks
-
     def check_meets(self, mu: AbstractMeasure, t: ArrayLike | None) -> None:
         super().check_meets(mu, t)
         halves(mu.dim)
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         if not isinstance(mu, AbstractAtomic):
             raise no_closed_form(self, mu)
         d = halves(mu.dim)
-        return self._joined(x, self.force.evaluate(mu.with_points(mu.points[:, :d]), x[:, :d], t))
-
-    def at_atoms(self, mu: AbstractAtomic) -> Array:
-        return self._joined(mu.points, self.force.at_atoms(mu.with_points(mu.points[:, : halves(mu.dim)])))
+        moved = mu.with_points(mu.points[:, :d])
+        own = at_own_atoms(mu, x, t)
+        return self._joined(x, self.force.evaluate(moved, moved.points if own else x[:, :d], t))
 
     def _joined(self, x: Array, force: Array) -> Array:
         velocity = x[:, x.shape[1] // 2 :]

@@ -28,7 +28,6 @@ from measureformer.lens.separation import separation
 from measureformer.lens.trace import Step
 from measureformer.maps import Causal
 from measureformer.measures import Discrete
-from measureformer.measures.spacetime import Prefixes
 from measureformer.memory.heads import LIMITS
 from measureformer.numerics.arrays import at_once, cast, common_dtype, on_device
 from measureformer.regularity import local_lipschitz
@@ -61,7 +60,7 @@ class Look:
     def spread(self) -> Spread:
         """How attention is spread over the tokens, and how far it is from its Gaussian closure."""
         layer, padded = cast((self.heads, self.seen.padded()), common_dtype(self.heads, self.seen))
-        return at_once(_spread, layer, Prefixes(padded) if self.step.block.causal else padded)
+        return at_once(_spread, layer, padded.masked() if self.step.block.causal else padded)
 
     def masked(self, G: Any) -> Any:
         return Causal(G) if self.step.block.causal else G
@@ -162,7 +161,7 @@ def _spread(G: Any, mu: Any) -> Spread:
     q, k, v = G.project_at(mu, mu.points, times) if G.needs_time else G.project(mu, mu.points)
     massive = mu.log_weights > -jnp.inf
     share = jnp.where(massive, 1.0, 0.0).astype(q.dtype) / jnp.sum(massive).astype(q.dtype)
-    visible = times[None, :] <= times[:, None] if isinstance(mu, Prefixes) else jnp.ones((mu.n, mu.n), bool)
+    visible = jnp.ones((mu.n, mu.n), bool) if mu.visible(times) is None else times[None, :] <= times[:, None]
 
     def one(head: tuple[Array, Array, Array]) -> Spread:
         q, k, v = head

@@ -16,7 +16,7 @@ from measureformer.lens.families import Anatomy, Block, Family, Table, family_of
 from measureformer.lens.text import find_tokenizer, no_tokenizer, token_numbers
 from measureformer.lens.trace import Step, Trace
 from measureformer.maps import AbstractInContextMap
-from measureformer.maps.base import push_through
+from measureformer.maps.call import push_through
 from measureformer.measures import SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import cast, common_dtype

@@ -14,9 +14,8 @@ from jaxtyping import Array, Float
 from measureformer.attention import attend
 from measureformer.lens.families import Block, Table
 from measureformer.maps.affine import RotaryAttention
-from measureformer.maps.heads import mask_times
 from measureformer.measures.atomic import AbstractAtomic
-from measureformer.measures.spacetime import Prefixes, SpaceTime
+from measureformer.measures.spacetime import SpaceTime
 from measureformer.numerics.arrays import at_once, cast, common_dtype, on_device
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Step:
         """Queries, keys, values, normalisers and contributions of every head."""
         seen = self.seen
         layer, padded = cast((self.block.heads, seen.padded()), common_dtype(self.block.heads, seen))
-        out = at_once(_head_trace, layer, Prefixes(padded) if isinstance(padded, SpaceTime) else padded)
+        out = at_once(_head_trace, layer, padded.masked() if isinstance(padded, SpaceTime) else padded)
         n = seen.n
         parts = out.q, out.k, out.v, out.log_normalizers, out.contributions
         q, k, v, log_normalizers, contributions = (on_device(np.asarray(part)[:, :n]) for part in parts)
@@ -90,11 +89,11 @@ class Step:
 
 @eqx.filter_jit
 def _head_trace(G: Any, mu: Any) -> HeadTrace:
-    times = mask_times(mu, getattr(mu, "times", None))
+    t = getattr(mu, "times", None)
     q, k, v = G.project_at(mu, mu.points, mu.times) if isinstance(G, RotaryAttention) else G.project(mu, mu.points)
-    out = attend(q, k, v, mu.log_weights, times=times)
+    out = attend(q, k, v, mu.log_weights, times=mu.visible(t))
     # relative to the mass that a token sees, so that a head that looks at everything alike has normaliser 0
-    mass = mu.log_mass_until(mu.times) if isinstance(mu, Prefixes) else mu.log_mass
+    mass = mu.log_mass_until(t)
     contributions = jnp.einsum("hne,hoe->hno", out.values, G.W)
     return HeadTrace(q, k, v, out.log_normalizer - mass, contributions, G.bias)
 

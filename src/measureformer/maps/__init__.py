@@ -13,12 +13,15 @@ from measureformer.maps.causal import PositionTable as PositionTable
 from measureformer.maps.causal import Sinusoidal as Sinusoidal
 from measureformer.maps.compose import Identity as Identity
 from measureformer.maps.compose import Residual as Residual
+from measureformer.maps.differential import DifferentialAttention as DifferentialAttention
 from measureformer.maps.gated import GatedMLP as GatedMLP
+from measureformer.maps.laws import check_laws as check_laws
 from measureformer.maps.mlp import MLP as MLP
 from measureformer.maps.mlp import Linear as Linear
 from measureformer.maps.norm import LayerNorm as LayerNorm
 from measureformer.maps.norm import RMSNorm as RMSNorm
 from measureformer.maps.norm import UnitNorm as UnitNorm
+from measureformer.maps.sigmoid import SigmoidAttention as SigmoidAttention
 from measureformer.maps.sinkhorn import SinkhornAttention as SinkhornAttention
 from measureformer.maps.transformer import Transformer as Transformer
 from measureformer.maps.variants import HardmaxAttention as HardmaxAttention

@@ -14,11 +14,11 @@ from jaxtyping import Array, Float
 from measureformer.attention import attend
 from measureformer.errors import DimensionMismatchError, ShapeError
 from measureformer.maps.base import no_closed_form
-from measureformer.maps.heads import AbstractHeads, mask_times
+from measureformer.maps.heads import AbstractHeads
+from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure, Gaussian, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
-from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, namespace, owned, shaped
 from measureformer.numerics.types import ArrayLike
 
@@ -137,7 +137,7 @@ class AffineAttention(AbstractAffineHeads):
 
     def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
         q, k, v = self.project(mu, x)
-        return attend(q, k, v, mu.log_weights, times=mask_times(mu, t)).values
+        return attend(q, k, v, mu.log_weights, times=mu.visible(t)).values
 
     def on_gaussian(self, mu: AbstractGaussianLike, x: Array) -> Array:
         def one(A: Array, K: Array, q_bias: Array, V: Array, v_bias: Array) -> Array:
@@ -145,10 +145,11 @@ class AffineAttention(AbstractAffineHeads):
 
         return jax.vmap(one)(self.A, self.K, self.q_bias, self.V, self.v_bias)
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         if isinstance(mu, AbstractGaussianLike):
             return self.merged(self.on_gaussian(mu, x))
-        return self.merged(self.on_atoms(cast_type(AbstractAtomic, mu), x, t if isinstance(mu, Prefixes) else None))
+        return self.merged(self.on_atoms(cast_type(AbstractAtomic, mu), x, t))
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return isinstance(mu, Gaussian)
@@ -244,7 +245,7 @@ class RotaryAttention(AbstractAffineHeads):
         """scale · KᵀQ of each head: logits without the turning."""
         return super().A if self.K.shape == self.Q.shape else self.full.A
 
-    def project_at(self, mu: SpaceTime | Prefixes, x: Array, t: Array) -> tuple[Array, Array, Array]:
+    def project_at(self, mu: AbstractAtomic, x: Array, t: Array) -> tuple[Array, Array, Array]:
         """Rotated queries (h, m, k) and keys (h, n, k), and values (h, n, e).
 
         Arguments:
@@ -253,14 +254,15 @@ class RotaryAttention(AbstractAffineHeads):
             t: their times, (m,).
         """
         q, k, v = self.project(mu, x)
-        copies = q.shape[0] // k.shape[0]
-        return self.turned(q, t), jnp.repeat(self.turned(k, mu.times), copies, axis=0), jnp.repeat(v, copies, axis=0)
+        copies, times = q.shape[0] // k.shape[0], cast_type(SpaceTime, mu).times
+        return self.turned(q, t), jnp.repeat(self.turned(k, times), copies, axis=0), jnp.repeat(v, copies, axis=0)
 
     def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
         # `check_meets` has refused measures without times
-        q, k, v = self.project_at(cast_type(SpaceTime, mu), x, cast_type(Array, t))
-        return attend(q, k, v, mu.log_weights, times=mask_times(mu, t)).values
+        q, k, v = self.project_at(mu, x, cast_type(Array, t))
+        return attend(q, k, v, mu.log_weights, times=mu.visible(t)).values
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         if isinstance(mu, AbstractGaussianLike):
             raise no_closed_form(self, mu)

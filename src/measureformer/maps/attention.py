@@ -6,7 +6,7 @@ import jax
 from jaxtyping import Array
 
 from measureformer.attention import attend
-from measureformer.maps.heads import AbstractHeads, mask_times
+from measureformer.maps.heads import AbstractHeads
 from measureformer.measures import Gaussian
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
@@ -36,7 +36,7 @@ class Attention(AbstractHeads):
 
     def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
         q, k, v = self.project(mu, x)
-        return attend(q, k, v, mu.log_weights, times=mask_times(mu, t)).values
+        return attend(q, k, v, mu.log_weights, times=mu.visible(t)).values
 
     def on_gaussian(self, mu: AbstractGaussianLike, x: Array) -> Array:
         return tilted_values(self, mu, x)

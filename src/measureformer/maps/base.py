@@ -1,15 +1,13 @@
 """`AbstractInContextMap`: a layer is a function of a measure and a point, G(mu, x); applying it is a push-forward.
 
 A new map implements `evaluate(mu, x, t)`, a pure JAX formula. Everything a user sees is built on it here, once: array
-intake, refusals, padding to bucket sizes (so that a new number of tokens compiles nothing), one compiled program per
-bucket, push-forward, composition, sums.
+intake, refusals, one compiled program per bucket size (`numerics.edge`), push-forward, composition, sums. Three more
+methods have defaults that are right: `needs_time`, `examine`, `affine_on`.
 """
 
 from __future__ import annotations
 
 import abc
-import functools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from typing import cast as cast_type
 
@@ -22,29 +20,26 @@ from measureformer.errors import (
     DimensionMismatchError,
     DtypeError,
     NoClosedFormError,
-    NotFiniteError,
+    OptionError,
     TimeError,
 )
-from measureformer.maps.queries import queries_of, refuse_blind
-from measureformer.measures import AbstractMeasure, Discrete, SpaceTime
+from measureformer.maps.call import LAYOUTS, known_of, quick, values
+from measureformer.maps.queries import queries_of
+from measureformer.maps.rows import guarded
+from measureformer.measures import AbstractMeasure, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
+from measureformer.measures.discrete import of_rows
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import (
-    at_once,
     cast,
     common_dtype,
     finite,
-    first_index,
-    is_spread,
     is_traced,
-    namespace,
     needs_jax,
     on_device,
+    scalar,
 )
-from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.types import ArrayLike
-from measureformer.parallel.mesh import TOKENS, gathered, mesh_of, over
-from measureformer.parallel.workers import collective
 
 if TYPE_CHECKING:
     from measureformer.maps.compose import Compose, Scaled, Sum
@@ -57,7 +52,7 @@ class AbstractInContextMap(eqx.Module):
     """A layer as a function of a measure and a point, G: (mu, x) ↦ G(mu, x).
 
     Every map of the library satisfies G(c·mu, x) = G(mu, x), and gives the same values when an atom is split in two or
-    the atoms are reordered. Maps are PyTrees.
+    the atoms are reordered; a map of your own is checked at its first call, see `mf.maps.check_laws`. Maps are PyTrees.
 
     >>> import measureformer as mf
     >>> G = mf.Attention.head([[1.0]], [[1.0]], [[2.0]])
@@ -66,13 +61,23 @@ class AbstractInContextMap(eqx.Module):
     ([1.0], [0.5])
     """
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = cls.__dict__.get("evaluate")
+        if own is not None and not getattr(own, "__isabstractmethod__", False):
+            cls.evaluate = guarded(own)
+
     @abc.abstractmethod
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         """The formula, in pure JAX: it is called under `jit`.
 
+        All atoms of mu that it sees have mass, and inside `Causal` they are those that the query sees; there may be
+        more rows than the user has atoms, because atoms are split to fill up an array. A formula that treats rows of
+        zero mass and `mu.visible(t)` itself declares that with `measureformer.maps.rows.all_rows`.
+
         Arguments:
-            mu: the context; padded if it has atoms, with atoms of zero mass at the end.
-            x: queries, (m, d).
+            mu: the context.
+            x: queries, (m, d); the object `mu.points` itself where the values at the atoms are asked for.
             t: times of the queries, (m,), or None off space–time.
         """
 
@@ -92,27 +97,7 @@ class AbstractInContextMap(eqx.Module):
     @property
     def needs_time(self) -> bool:
         """Whether it is a map on space–time: needs a `SpaceTime` and a time for every query."""
-        return False
-
-    @property
-    def masks(self) -> bool:
-        """Whether an attention inside is causal, so that a query before all mass would see nothing."""
-        return False
-
-    @property
-    def eager(self) -> bool:
-        """Whether a part of it is Python that cannot be compiled; it is then computed by `eagerly`."""
-        return False
-
-    def eagerly(self, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array | np.ndarray:
-        """G(mu, x) on concrete arrays, outside of `jit`; only for maps that are `eager`.
-
-        Arguments:
-            mu: the context.
-            x: queries, (m, d); None for the atoms of mu.
-            t: times of the queries, (m,), or None off space–time.
-        """
-        raise NotImplementedError(f"{type(self).__name__} is eager and must say how it is computed")
+        return any(part.needs_time for part in self.parts)
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         """Whether x ↦ G(mu, x) is affine, so that it pushes Gaussians to Gaussians.
@@ -131,15 +116,30 @@ class AbstractInContextMap(eqx.Module):
             t: times of the queries, (m,), or None off space–time.
         """
 
+    @property
+    def parts(self) -> tuple[AbstractInContextMap, ...]:
+        """The maps inside."""
+        inside = jax.tree.leaves(self, is_leaf=lambda node: node is not self and _is_map(node))
+        return tuple(filter(_is_map, inside))
+
+    @property
+    def masks(self) -> bool:
+        """Whether an attention inside is causal, so that a query before all mass would see nothing."""
+        return any(part.masks for part in self.parts)
+
+    @property
+    def eager(self) -> bool:
+        """Whether a part of it is Python that cannot be compiled."""
+        return any(part.eager for part in self.parts)
+
     def at_atoms(self, mu: AbstractAtomic) -> Array:
-        """Values at the atoms of the context; a composition computes each layer once.
+        """Values at the atoms of the context, under `jit`; a composition computes each layer once.
 
         Arguments:
             mu: the context, a measure with atoms.
         """
         return self.evaluate(mu, mu.points, getattr(mu, "times", None))
 
-    @collective()
     def __call__(self, mu: AbstractMeasure, x: ArrayLike, t: ArrayLike | None = None) -> Float[Array, "*m e"]:
         """G(mu, x), the values at the queries.
 
@@ -149,19 +149,13 @@ class AbstractInContextMap(eqx.Module):
             t: time of the queries, or one for each (m,); required on a `SpaceTime`.
         """
         rows, times, single = queries_of(mu, x, t)
-        self.check_meets(mu, times)
-        if is_traced(self, mu, rows, times):
-            # compiled here too: under a bare `grad` or `vmap` the formula would otherwise run operation by operation
-            y = _compiled(*cast((self, mu, rows, times), self._dtype(mu, rows)))
-            return y[0] if single else y
         finite(rows, "x")
-        if self.masks:
-            refuse_blind(mu, times)
-        self.examine(mu, rows, times)
-        y = self._at_edge(mu, rows, times)
-        return on_device(y[0] if single else y)
+        y = values(self, mu, rows, times)
+        if not single:
+            return y
+        return y[0] if needs_jax(y) else on_device(np.asarray(y)[0])
 
-    @collective()
+    @quick
     def push(self, mu: Pushed) -> Pushed:
         """The push-forward G(mu, ·)♯mu: atoms move, masses and times stay.
 
@@ -170,17 +164,13 @@ class AbstractInContextMap(eqx.Module):
         Arguments:
             mu: the measure to push, which is also the context.
         """
-        self.check_meets(mu, getattr(mu, "times", None))
-        if isinstance(mu, AbstractGaussianLike):
+        if type(mu) not in LAYOUTS and isinstance(mu, AbstractGaussianLike):
+            self.check_meets(mu, None)
             return self.push_gaussian(mu)
-        assert isinstance(mu, AbstractAtomic)  # there are no other measures
-        if is_traced(self, mu):
-            layer, moved = cast((self, mu), self._dtype(mu))
-            return moved.with_points(_compiled(layer, moved, None, None))
-        if self.masks:
-            refuse_blind(mu, getattr(mu, "times", None))
-        self.examine(mu, mu.points, getattr(mu, "times", None))
-        return cast(mu, self._dtype(mu)).with_points(on_device(self._at_edge(mu, None, None)))
+        y = values(self, mu, None, None)
+        atoms = cast_type(AbstractAtomic, mu)  # there are no other measures
+        same: Any = atoms if atoms.log_weights.dtype == y.dtype else cast(atoms, y.dtype)
+        return type(same).with_points(same, y)  # a bound method of a module takes longer to make than to call
 
     def push_gaussian(self, mu: GaussianLike) -> GaussianLike:
         """The image of a Gaussian or a mixture under the affine map x ↦ G(mu, x).
@@ -190,17 +180,20 @@ class AbstractInContextMap(eqx.Module):
         """
         if not self.affine_on(mu):
             raise no_closed_form(self, mu, "push-forward")
-        parts = cast((self, mu), self._dtype(mu))
+        parts = cast((self, mu), common_dtype(self, mu))
         matrix, shift = affine_parts(*parts)
         return parts[1].push_affine(matrix, shift)
 
+    @quick
     def tokens(self, X: ArrayLike) -> Float[Array, "n e"]:
         """The layer in its classical form, on the rows of an array: the atoms of the push of the uniform measure.
 
         Arguments:
             X: tokens, (n, d); a map on space–time sees row i at time (i+1)/n.
         """
-        return self.push(SpaceTime.sequence(X)).points if self.needs_time else self.push(Discrete.uniform(X)).points
+        if known_of(self).needs_time:
+            return self.push(SpaceTime.sequence(X)).points
+        return values(self, of_rows(X), None, None)
 
     def __matmul__(self, other: AbstractInContextMap) -> Compose:
         """(G2 @ G1)(mu, x) = G2(G1♯mu, G1(mu, x)): right to left, the ⋄ of the papers."""
@@ -223,12 +216,22 @@ class AbstractInContextMap(eqx.Module):
 
     __rmul__ = __mul__
 
+    def __truediv__(self, divisor: ArrayLike) -> Scaled:
+        if _is_map(divisor) or isinstance(divisor, AbstractMeasure):
+            return NotImplemented
+        number = scalar(divisor, "divisor")
+        if not is_traced(number) and float(number) == 0:
+            raise OptionError(
+                got="a map divided by 0", need="a number other than 0", do="Multiply by 0 for the zero map."
+            )
+        return self * (1 / (number if is_traced(number) else np.asarray(number)))
+
+    def __neg__(self) -> AbstractInContextMap:
+        return self * -1.0
+
     def __str__(self) -> str:
         """The structure in words; `repr` lists the arrays."""
         return type(self).__name__
-
-    def _dtype(self, *others: Any) -> np.dtype[Any]:
-        return common_dtype(self, *others)
 
     def check_meets(self, mu: AbstractMeasure, t: ArrayLike | None) -> None:
         """Refuse what is not a measure, another dimension, and no time where time is needed.
@@ -269,105 +272,9 @@ class AbstractInContextMap(eqx.Module):
                 do="Compose it with mf.Linear first.",
             )
 
-    def _at_edge(self, mu: Any, x: Any, t: Any) -> Any:
-        """Pad in NumPy, run one compiled program, cut in NumPy; x = None stands for the atoms of mu.
-
-        Rows that are sharded over a mesh are padded already, and their values stay there.
-        """
-        dtype = self._dtype(mu, x)
-        if self.eager:
-            return np.asarray(self.eagerly(mu, x, t), dtype)
-        count = mu.n if x is None else len(x)
-        padded = mu.padded() if isinstance(mu, AbstractAtomic) and not is_spread(mu) else mu
-        if not is_spread(x):
-            x_padded, t_padded = (None if rows is None else pad_rows(rows, bucket(count)) for rows in (x, t))
-            program = cast((self, padded, x_padded, t_padded), dtype)
-        else:
-            program = cast((self, padded, x, t), dtype)
-        if not is_spread(mu, x):
-            y = np.asarray(at_once(_run, *program))[:count]
-        elif x is None or is_spread(x):
-            y = _on_mesh(program, TOKENS)
-        else:
-            y = gathered(_on_mesh(program))[:count]
-        bad = ~namespace(y).isfinite(y)
-        if bad.any():
-            self.explain(mu, mu.points if x is None else x, getattr(mu, "times", None) if x is None else t)
-            raise NotFiniteError(
-                got=f"a non-finite value of {type(self).__name__} at query {first_index(bad)[0]}",
-                need="a finite result",
-                do=f"Rescale the points or the weights of the layer, or use float64 (this was {dtype}).",
-            )
-        return y
-
-    def explain(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
-        """Raise the refusal of the part that caused a non-finite result, if there is one.
-
-        Arguments:
-            mu: the context.
-            x: queries, (m, d).
-            t: times of the queries, (m,), or None off space–time.
-        """
-        self.examine(mu, x, t)
-
 
 def _is_map(other: Any) -> bool:
     return isinstance(other, AbstractInContextMap)
-
-
-@eqx.filter_jit
-def _compiled(G: AbstractInContextMap, mu: Any, x: Any, t: Any, place: Any = None) -> Array:
-    y = G.at_atoms(mu) if x is None else G.evaluate(mu, x, t)
-    return y if place is None else jax.lax.with_sharding_constraint(y, place)
-
-
-def _run(*program: Any) -> Array:
-    """`_compiled` on concrete arrays; a flat list of them where the map consists of arrays alone, because flattening a
-    tree of modules at every call takes longer than a small layer."""
-    leaves, structure = cast_type(tuple[list[Any], Any], jax.tree.flatten(program))
-    if all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves):
-        return cast_type(Array, _flat(structure, leaves))
-    return _compiled(*program)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _flat(structure: Any, leaves: list[Array]) -> Array:
-    G, mu, x, t = jax.tree.unflatten(structure, leaves)
-    return G.at_atoms(mu) if x is None else G.evaluate(mu, x, t)
-
-
-def push_through(maps: Sequence[AbstractInContextMap], mu: Any) -> Any:
-    """mu pushed through one map after the other, the first one first, with tokens padded and on the device throughout.
-
-    Values are checked once, at the end, so that no program waits for a check of the one before.
-    """
-
-    def one_by_one() -> Any:
-        return functools.reduce(lambda nu, G: G.push(nu), maps, mu)
-
-    if needs_jax(mu):
-        return one_by_one()
-    moved = mu.padded()
-    for i, G in enumerate(maps):
-        if G.eager:
-            return one_by_one()
-        G.check_meets(moved, getattr(mu, "times", None))
-        if i == 0 and G.masks:
-            refuse_blind(mu, mu.times)
-        layer, moved = cast((G, moved), common_dtype(G, moved))
-        moved = moved.with_points(at_once(_run, layer, moved, None, None))
-    points = np.asarray(moved.points)[: mu.n]
-    if not np.isfinite(points).all():
-        # one of the maps refuses it, and says why
-        return one_by_one()
-    return moved if moved.n == mu.n else cast(mu, points.dtype).with_points(on_device(points))
-
-
-def _on_mesh(program: tuple[Any, ...], *spec: str) -> Array:
-    """The compiled program on arrays in pieces: a mesh is set while it is traced, so attention goes round the ring."""
-    mesh = mesh_of(program)
-    with jax.set_mesh(mesh):
-        return _compiled(*program, place=over(mesh, *spec))
 
 
 @eqx.filter_jit

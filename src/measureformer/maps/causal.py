@@ -11,20 +11,21 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import OptionError
 from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.call import value
 from measureformer.maps.compose import AbstractWrapper
+from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure, SpaceTime
-from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
-from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import finite, floats, owned, scalar, shaped
 from measureformer.numerics.types import ArrayLike
 
 
 class Causal(AbstractWrapper):
-    """Causal mask: a query at time t sees, in every attention inside, only the atoms with times ≤ t.
+    """Causal mask: a query at time t sees, in every layer inside, only the atoms with times ≤ t.
 
-    For one layer Causal(G)(sigma, x, t) = G(sigma restricted to times ≤ t, x). For a composition each layer is masked,
-    as in a decoder: Causal(G2 @ G1) = Causal(G2) @ Causal(G1). Tokens with equal times see each other.
+    For one layer, one of your own included, Causal(G)(sigma, x, t) = G(sigma restricted to times ≤ t, x). For a
+    composition each layer is masked, as in a decoder: Causal(G2 @ G1) = Causal(G2) @ Causal(G1). Tokens with equal
+    times see each other.
 
     Arguments:
         map: the map to mask.
@@ -49,18 +50,13 @@ class Causal(AbstractWrapper):
     def masks(self) -> bool:
         return True
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
-        return self.map.evaluate(_seen(mu), x, t)
-
-    def at_atoms(self, mu: AbstractAtomic) -> Array:
-        return self.map.at_atoms(_seen(mu))
+        # `check_meets` has refused measures without times
+        return value(self.map, cast(SpaceTime, mu).masked(), x, t)
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return False
-
-
-def _seen(mu: AbstractMeasure) -> Prefixes:
-    return mu if isinstance(mu, Prefixes) else Prefixes(cast(SpaceTime, mu))  # `check_meets` has refused the others
 
 
 class Positional(AbstractInContextMap):
@@ -85,6 +81,7 @@ class Positional(AbstractInContextMap):
     def needs_time(self) -> bool:
         return True
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return x + self.encoding(cast(Array, t)).astype(x.dtype)  # `check_meets` has refused None
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
-import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError
 from measureformer.maps.base import AbstractInContextMap, GaussianLike
+from measureformer.maps.call import at_own_atoms, value
+from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
@@ -24,6 +25,7 @@ class Identity(AbstractInContextMap):
     [5.0]
     """
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return x
 
@@ -76,35 +78,15 @@ class Compose(AbstractInContextMap):
             dim = G.out_dim(dim)
         return dim
 
-    @property
-    def needs_time(self) -> bool:
-        return any(G.needs_time for G in self.maps)
-
-    @property
-    def masks(self) -> bool:
-        return any(G.masks for G in self.maps)
-
-    @property
-    def eager(self) -> bool:
-        return any(G.eager for G in self.maps)
-
-    def eagerly(self, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array | np.ndarray:
-        for G in reversed(self.maps):
-            x, mu = (None if x is None else G(mu, x, t)), G.push(mu)
-        return points_of(mu) if x is None else x
-
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         *later, first = self.maps
         for G in reversed(later):
-            x = first.evaluate(mu, x, t)
-            mu = _pushed(first, mu)
-            first = G
-        return first.evaluate(mu, x, t)
-
-    def at_atoms(self, mu: AbstractAtomic) -> Array:
-        for G in reversed(self.maps):
-            mu = _pushed(G, mu)
-        return mu.points
+            y, own = value(first, mu, x, t), at_own_atoms(mu, x, t)
+            # at the atoms each layer is computed once: its values are the atoms of the next measure
+            mu = cast(AbstractAtomic, mu).with_points(y) if own else _pushed(first, mu)
+            x, first = y, G
+        return value(first, mu, x, t)
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         for G in reversed(self.maps):
@@ -122,27 +104,14 @@ class Compose(AbstractInContextMap):
         return " ⋄ ".join(str(G) for G in self.maps)
 
     def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
-        # what later layers meet is known only after the earlier ones have run: see `explain`
+        # what later layers meet is known only after the earlier ones have run
         self.maps[-1].examine(mu, x, t)
 
-    def explain(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
-        for G in reversed(self.maps):
-            x, mu = G(mu, x, t), G.push(mu)
 
-
-def part(G: AbstractInContextMap, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array:
-    """Values of G at queries, or at the atoms of mu for x = None, by its public calls."""
-    return points_of(G.push(mu)) if x is None else G(mu, x, t)
-
-
-def points_of(mu: AbstractMeasure) -> Array:
-    """The atoms of a measure that has some."""
-    assert isinstance(mu, AbstractAtomic)  # x = None stands for atoms
-    return mu.points
-
-
-def _pushed(G: AbstractInContextMap, mu: Any) -> Any:
-    return mu.with_points(G.at_atoms(mu)) if isinstance(mu, AbstractAtomic) else G.push_gaussian(mu)
+def _pushed(G: AbstractInContextMap, mu: AbstractMeasure) -> AbstractMeasure:
+    if not isinstance(mu, AbstractAtomic):
+        return G.push_gaussian(cast(AbstractGaussianLike, mu))
+    return mu.with_points(value(G, mu, mu.points, getattr(mu, "times", None)))
 
 
 class Sum(AbstractInContextMap):
@@ -173,26 +142,9 @@ class Sum(AbstractInContextMap):
     def out_dim(self, dim: int) -> int:
         return self.first.out_dim(dim)
 
-    @property
-    def needs_time(self) -> bool:
-        return self.first.needs_time or self.second.needs_time
-
-    @property
-    def masks(self) -> bool:
-        return self.first.masks or self.second.masks
-
-    @property
-    def eager(self) -> bool:
-        return self.first.eager or self.second.eager
-
-    def eagerly(self, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array | np.ndarray:
-        return part(self.first, mu, x, t) + part(self.second, mu, x, t)
-
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
-        return self.first.evaluate(mu, x, t) + self.second.evaluate(mu, x, t)
-
-    def at_atoms(self, mu: AbstractAtomic) -> Array:
-        return self.first.at_atoms(mu) + self.second.at_atoms(mu)
+        return value(self.first, mu, x, t) + value(self.second, mu, x, t)
 
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return self.first.affine_on(mu) and self.second.affine_on(mu)
@@ -203,10 +155,6 @@ class Sum(AbstractInContextMap):
     def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         self.first.examine(mu, x, t)
         self.second.examine(mu, x, t)
-
-    def explain(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
-        self.first.explain(mu, x, t)
-        self.second.explain(mu, x, t)
 
 
 class AbstractWrapper(AbstractInContextMap):
@@ -221,21 +169,6 @@ class AbstractWrapper(AbstractInContextMap):
     def out_dim(self, dim: int) -> int:
         return self.map.out_dim(dim)
 
-    @property
-    def needs_time(self) -> bool:
-        return self.map.needs_time
-
-    @property
-    def masks(self) -> bool:
-        return self.map.masks
-
-    @property
-    def eager(self) -> bool:
-        return self.map.eager
-
-    def eagerly(self, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array | np.ndarray:
-        return part(self.map, mu, x, t)
-
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return self.map.affine_on(mu)
 
@@ -244,9 +177,6 @@ class AbstractWrapper(AbstractInContextMap):
 
     def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         self.map.examine(mu, x, t)
-
-    def explain(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
-        self.map.explain(mu, x, t)
 
 
 class Scaled(AbstractWrapper):
@@ -264,14 +194,9 @@ class Scaled(AbstractWrapper):
         self.map = map
         self.factor = scalar(factor, "factor")
 
-    def eagerly(self, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array | np.ndarray:
-        return self.factor * part(self.map, mu, x, t)
-
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
-        return self.factor * self.map.evaluate(mu, x, t)
-
-    def at_atoms(self, mu: AbstractAtomic) -> Array:
-        return self.factor * self.map.at_atoms(mu)
+        return self.factor * value(self.map, mu, x, t)
 
 
 class Residual(AbstractWrapper):
@@ -300,11 +225,6 @@ class Residual(AbstractWrapper):
         self.map = map
         self.step = scalar(step, "step")
 
-    def eagerly(self, mu: AbstractMeasure, x: Array | None, t: Array | None) -> Array | np.ndarray:
-        return (points_of(mu) if x is None else x) + self.step * part(self.map, mu, x, t)
-
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
-        return x + self.step * self.map.evaluate(mu, x, t)
-
-    def at_atoms(self, mu: AbstractAtomic) -> Array:
-        return mu.points + self.step * self.map.at_atoms(mu)
+        return x + self.step * value(self.map, mu, x, t)

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from measureformer.errors import DimensionMismatchError
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.mlp import Activation, named_activation
+from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, shaped
 from measureformer.numerics.types import ArrayLike
@@ -59,5 +60,6 @@ class GatedMLP(AbstractInContextMap):
     def out_dim(self, dim: int) -> int:
         return self.W_down.shape[0]
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return (self.activation(x @ self.W_gate.T) * (x @ self.W_up.T)) @ self.W_down.T

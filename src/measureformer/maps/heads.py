@@ -13,10 +13,10 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, OptionError
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
-from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, scalar, shaped
 from measureformer.numerics.random import normal
 from measureformer.numerics.types import ArrayLike, Key
@@ -118,7 +118,7 @@ class AbstractHeads(AbstractInContextMap):
         Arguments:
             mu: the context.
             x: queries, (m, d).
-            t: times of the queries, (m,), if the context is masked, otherwise None.
+            t: times of the queries, (m,), or None off space–time; `mu.visible(t)` says what a mask hides.
         """
 
     def on_gaussian(self, mu: AbstractGaussianLike, x: Array) -> Float[Array, "h m e"]:
@@ -130,11 +130,12 @@ class AbstractHeads(AbstractInContextMap):
         """
         raise no_closed_form(self, mu)
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         if isinstance(mu, AbstractGaussianLike):
             values = self.on_gaussian(mu, x)
         else:
-            values = self.on_atoms(cast_type(AbstractAtomic, mu), x, t if isinstance(mu, Prefixes) else None)
+            values = self.on_atoms(cast_type(AbstractAtomic, mu), x, t)
         return jnp.einsum("hme,hoe->mo", values, self.W)
 
     def project(self, mu: AbstractAtomic, x: Array) -> tuple[Array, Array, Array]:
@@ -146,8 +147,3 @@ class AbstractHeads(AbstractInContextMap):
         """
         q = self.scale * jnp.einsum("hkd,md->hmk", self.Q, x)
         return q, jnp.einsum("hkd,nd->hnk", self.K, mu.points), jnp.einsum("hed,nd->hne", self.V, mu.points)
-
-
-def mask_times(mu: AbstractAtomic, t: Array | None) -> tuple[Array, Array] | None:
-    """The pair (query times, atom times) that the engine masks by, for causal contexts."""
-    return None if t is None or not isinstance(mu, Prefixes) else (t, mu.times)

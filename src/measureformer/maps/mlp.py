@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, OptionError, ShapeError
 from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, shaped
@@ -51,6 +52,7 @@ class Linear(AbstractInContextMap):
     def out_dim(self, dim: int) -> int:
         return self.matrix.shape[0]
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return x @ self.matrix.T + self.bias
 
@@ -127,6 +129,7 @@ class MLP(AbstractInContextMap):
     def out_dim(self, dim: int) -> int:
         return self.W2.shape[0]
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         y = self.activation(x @ self.W1.T + self.b1) @ self.W2.T + self.b2
         return x + y if self.skip else y

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, OptionError, ZeroVectorError
 from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, host, owned, scalar, shaped
@@ -42,6 +43,7 @@ class LayerNorm(AbstractInContextMap):
     def in_dim(self) -> int:
         return self.weight.shape[0]
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         centred = x - jnp.mean(x, axis=1, keepdims=True)
         return self.weight * _divided(centred, jnp.mean(centred**2, axis=1, keepdims=True) + self.eps) + self.bias
@@ -74,6 +76,7 @@ class RMSNorm(AbstractInContextMap):
     def in_dim(self) -> int:
         return self.weight.shape[0]
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return self.weight * _divided(x, jnp.mean(x**2, axis=1, keepdims=True) + self.eps)
 
@@ -104,6 +107,7 @@ class UnitNorm(AbstractInContextMap):
     def in_dim(self) -> int:
         return self.scale.shape[0]
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return self.scale * _divided(x, jnp.sum(x**2, axis=1, keepdims=True)) + self.shift
 

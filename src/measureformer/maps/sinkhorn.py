@@ -15,8 +15,7 @@ from measureformer.maps.heads import AbstractHeads
 from measureformer.measures import AbstractMeasure, Gaussian
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
-from measureformer.measures.spacetime import Prefixes
-from measureformer.numerics.arrays import cast
+from measureformer.numerics.arrays import cast, common_dtype
 from measureformer.numerics.roots import psd_root
 from measureformer.numerics.sinkhorn import Potentials, sinkhorn_potentials
 from measureformer.numerics.types import ArrayLike
@@ -72,6 +71,12 @@ class SinkhornAttention(AbstractHeads):
         self.max_iterations = int(max_iterations)
 
     def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
+        if mu.visible(t) is not None:
+            raise TimeError(
+                got="SinkhornAttention inside Causal",
+                need="a kernel with a causal form",
+                do="Double stochasticity ties every token to every other; use mf.Attention or mf.L2Attention there.",
+            )
         q, k, v = self.project(mu, x)
         return attend(q, k, v, mu.log_weights + self.potentials(mu).g).values
 
@@ -85,7 +90,7 @@ class SinkhornAttention(AbstractHeads):
         if not isinstance(mu, AbstractAtomic):
             raise no_closed_form(self, mu, "residual")
         padded = mu.padded()
-        return _compiled_potentials(*cast((self, padded), self._dtype(mu))).residual
+        return _compiled_potentials(*cast((self, padded), common_dtype(self, mu))).residual
 
     def potentials(self, mu: AbstractAtomic) -> Potentials:
         """Potentials f and g per head, for mu of mass 1; called under `jit`.
@@ -93,12 +98,6 @@ class SinkhornAttention(AbstractHeads):
         Arguments:
             mu: the context.
         """
-        if isinstance(mu, Prefixes):
-            raise TimeError(
-                got="SinkhornAttention inside Causal",
-                need="a kernel with a causal form",
-                do="Double stochasticity ties every token to every other; use mf.Attention or mf.L2Attention there.",
-            )
         q, k, _ = self.project(mu, mu.points)
         log_weights = mu.log_weights - mu.log_mass
         nothing = jnp.zeros((*k.shape[:2], 0), k.dtype)

@@ -11,12 +11,13 @@ from jaxtyping import Array
 from measureformer.errors import OptionError
 from measureformer.maps.attention import Attention
 from measureformer.maps.base import AbstractInContextMap, GaussianLike
+from measureformer.maps.call import value
 from measureformer.maps.causal import Causal
 from measureformer.maps.compose import AbstractWrapper, Compose, Residual
 from measureformer.maps.mlp import MLP
 from measureformer.maps.norm import LayerNorm, RMSNorm
+from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
-from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import prng_key
 from measureformer.numerics.types import Key
 
@@ -101,11 +102,9 @@ class Transformer(AbstractWrapper):
         """One line per layer, in the order in which they act."""
         return "\n".join(f"{i}  {layer}" for i, layer in enumerate(self.layers, 1))
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
-        return self.map.evaluate(mu, x, t)
-
-    def at_atoms(self, mu: AbstractAtomic) -> Array:
-        return self.map.at_atoms(mu)
+        return value(self.map, mu, x, t)
 
     def push_gaussian(self, mu: GaussianLike) -> GaussianLike:
         return self.map.push_gaussian(mu)

@@ -8,13 +8,12 @@ from jaxtyping import Array
 
 from measureformer.attention import attend
 from measureformer.attention.hardmax import hardmax
-from measureformer.attention.linear import masked_linear
+from measureformer.attention.linear import kernel_sums
 from measureformer.maps.attention import tilted_values
-from measureformer.maps.heads import AbstractHeads, mask_times
+from measureformer.maps.heads import AbstractHeads
 from measureformer.measures import Gaussian
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
-from measureformer.measures.spacetime import Prefixes
 
 
 class HardmaxAttention(AbstractHeads):
@@ -38,7 +37,7 @@ class HardmaxAttention(AbstractHeads):
     """
 
     def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
-        times = mask_times(mu, t)
+        times = mu.visible(t)
 
         def one(q: Array, k: Array, v: Array) -> Array:
             return hardmax(q, k, v, mu.log_weights, times=times)
@@ -66,12 +65,13 @@ class LinearAttention(AbstractHeads):
     """
 
     def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
-        if not isinstance(mu, Prefixes) or t is None:
+        times = mu.visible(t)
+        if times is None:
             return self._moment(mu, x)
-        weights, times = mu.probabilities(), (t, mu.times)
+        weights = mu.probabilities()
 
         def one(q: Array, k: Array, v: Array) -> Array:
-            return masked_linear(q, k, v, weights, times=times)
+            return kernel_sums(lambda logits: logits, q, k, v, weights, times=times)
 
         return jax.vmap(one)(*self.project(mu, x)) / _visible_share(mu, t)
 
@@ -111,7 +111,7 @@ class L2Attention(AbstractHeads):
         shift = jax.lax.stop_gradient(jnp.einsum("n,hnk->hk", mu.probabilities(), k))[:, None]
         q, k = q - shift, k - shift
         log_weights = mu.log_weights - self.scale * jnp.sum(k * k, axis=2)
-        return attend(2 * self.scale * q, k, v, log_weights, times=mask_times(mu, t)).values
+        return attend(2 * self.scale * q, k, v, log_weights, times=mu.visible(t)).values
 
     def on_gaussian(self, mu: AbstractGaussianLike, x: Array) -> Array:
         doubled = self._twice()
@@ -146,10 +146,10 @@ class UnnormalizedAttention(AbstractHeads):
 
     def on_atoms(self, mu: AbstractAtomic, x: Array, t: Array | None) -> Array:
         q, k, v = self.project(mu, x)
-        out = attend(q, k, v, mu.log_weights - mu.log_mass, times=mask_times(mu, t))
+        out = attend(q, k, v, mu.log_weights - mu.log_mass, times=mu.visible(t))
         # nothing visible: log Z = −inf and values 0, so the product is 0
         values = jnp.exp(out.log_normalizer)[..., None] * out.values
-        return values / _visible_share(mu, t) if isinstance(mu, Prefixes) and t is not None else values
+        return values if mu.visible(t) is None else values / _visible_share(mu, t)
 
     def on_gaussian(self, mu: AbstractGaussianLike, x: Array) -> Array:
         def one(A: Array, V: Array) -> Array:
@@ -159,7 +159,7 @@ class UnnormalizedAttention(AbstractHeads):
         return jax.vmap(one)(self.A, self.V)
 
 
-def _visible_share(mu: Prefixes, t: Array) -> Array:
+def _visible_share(mu: AbstractAtomic, t: Array | None) -> Array:
     """Share of the mass that each query sees, as (m, 1); 1 where it sees nothing, since the value there is 0."""
     log_share = mu.log_mass_until(t) - mu.log_mass
     return jnp.exp(jnp.where(log_share == -jnp.inf, 0, log_share))[:, None]

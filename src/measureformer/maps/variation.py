@@ -14,12 +14,12 @@ from measureformer.attention import attend
 from measureformer.errors import DerivativeError, ShapeError
 from measureformer.maps.attention import Attention
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
-from measureformer.maps.queries import queries_of, refuse_blind
+from measureformer.maps.call import refuse_input, rows_of
+from measureformer.maps.queries import queries_of
 from measureformer.measures import AbstractMeasure
-from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
-from measureformer.numerics.arrays import at_once, cast, common_dtype, finite, is_traced, on_device
-from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics import edge
+from measureformer.numerics.arrays import finite, is_traced, on_device
 from measureformer.numerics.types import ArrayLike
 
 
@@ -65,32 +65,33 @@ def first_variation(
     finite(point, "y")
     for given in (times, since):
         G.check_meets(mu, given)
-    if G.masks:
-        refuse_blind(mu, times)
-    G.examine(mu, queries, times)
+    refuse_input(G, mu, queries, times)
     if isinstance(mu, AbstractGaussianLike) and not isinstance(G, Attention):
         raise no_closed_form(G, mu, "first variation")
-    G, mu, queries, times, point, since = cast((G, mu, queries, times, point, since), common_dtype(G, mu, queries))
-    if is_traced(G, mu, queries, times, point, since):
-        out, _ = _compiled(G, mu, queries, times, point, since)
-    else:
-        padded = mu.padded() if isinstance(mu, AbstractAtomic) else mu
-        rows = bucket(len(queries))
-        filled = pad_rows(queries, rows), None if times is None else pad_rows(times, rows)
-        out, jump = map(np.asarray, at_once(_compiled, G, padded, *filled, point, since))
-        _refuse_jump(G, point, float(jump))
-        out = on_device(out[: len(queries)])
-    return out[0] if single else out
+    rows, structure = jax.tree.flatten(mu)
+    layout = rows_of(mu, rows)._replace(values=(0, 0), finite=())
+
+    def refuse(dtype: Any, bad: Any) -> None:
+        """A value that is not finite jumps."""
+
+    fixed = edge.Layer((G, point, since))
+    out, jump = edge.call(fixed, _program, (structure, rows), (queries, times), layout, refuse=refuse)
+    if not is_traced(jump):
+        _refuse_jump(G, point, float(np.asarray(jump)[0]))
+    if not single:
+        return out
+    return out[0] if is_traced(out) else on_device(np.asarray(out)[0])
 
 
-@eqx.filter_jit
-def _compiled(G: AbstractInContextMap, mu: Any, x: Any, t: Any, y: Any, s: Any) -> tuple[Array, Array]:
+def _program(fixed: Any, mu: Any, x: Any, t: Any) -> tuple[Array, Array]:
     """The derivative, and how much an infinitely light atom at y changes the value, which should be nothing."""
+    G, y, s = fixed
     if isinstance(G, Attention):
-        return closed_form(G, mu, x, y), jnp.zeros(())
+        return closed_form(G, mu, x, y), jnp.zeros(x.shape[0], x.dtype)
     value, derivative = by_a_light_atom(G, mu, x, t, y, s)
     before = G.evaluate(mu, x, t)
-    return derivative, jnp.max(jnp.abs(value - before)) / jnp.maximum(jnp.max(jnp.abs(before)), 1)
+    jump = jnp.max(jnp.abs(value - before)) / jnp.maximum(jnp.max(jnp.abs(before)), 1)
+    return derivative, jnp.broadcast_to(jump, x.shape[0])
 
 
 def _refuse_jump(G: AbstractInContextMap, y: Any, jump: float) -> None:

@@ -91,6 +91,22 @@ class AbstractAtomic(AbstractMeasure):
     def with_log_weights(self, log_weights: Array) -> Self:
         """The same points (and times) with other weights."""
 
+    def visible(self, t: Array | None) -> tuple[Array, Array] | None:
+        """By which times attention masks: those of the queries and those of the atoms; None if all atoms are seen.
+
+        Arguments:
+            t: times of the queries, (m,), or None off space–time.
+        """
+        return None
+
+    def log_mass_until(self, t: Array | None) -> Float[Array, "*m"]:
+        """Logarithm of the mass that the queries see: of all of it, unless a mask hides a part.
+
+        Arguments:
+            t: times of the queries, (m,), or None off space–time.
+        """
+        return self.log_mass
+
     @abc.abstractmethod
     def rows(self, index: ArrayLike | slice) -> Self:
         """The atoms at these positions."""

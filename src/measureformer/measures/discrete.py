@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import jax
@@ -26,10 +27,13 @@ from measureformer.numerics.arrays import (
     shaped,
 )
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+from measureformer.numerics.modules import made
 from measureformer.numerics.types import ArrayLike
 
 Measure = TypeVar("Measure", bound=AbstractMeasure)
 MOST_LEVELS = 20
+SMALL = 1024
+"""Equal weights of so few atoms are kept: they are the same every time."""
 
 
 class Discrete(AbstractAtomic):
@@ -71,7 +75,7 @@ class Discrete(AbstractAtomic):
             points: one atom per row, (n, d) with n, d ≥ 1.
         """
         rows = checked_points(points)
-        return Discrete(owned(rows), uniform_log_weights(rows))
+        return made(Discrete, points=owned(rows), log_weights=uniform_log_weights(rows))
 
     @staticmethod
     def weighted(points: ArrayLike, weights: ArrayLike) -> Discrete:
@@ -117,7 +121,7 @@ class Discrete(AbstractAtomic):
         return Discrete.uniform(points[:, None])
 
     def with_points(self, points: Array) -> Discrete:
-        return Discrete(points, self.log_weights)
+        return made(Discrete, points=points, log_weights=self.log_weights)
 
     def with_log_weights(self, log_weights: Array) -> Discrete:
         return Discrete(self.points, log_weights)
@@ -158,6 +162,12 @@ class Discrete(AbstractAtomic):
         return joined(self, other)
 
 
+def of_rows(points: Any) -> Discrete:
+    """The uniform measure for a call at once: its arrays stay where they are."""
+    rows = checked_points(points)
+    return made(Discrete, points=rows, log_weights=uniform_log_weights(rows))
+
+
 def joined(mu: Measure, nu: Measure) -> Measure:
     """The arrays of two measures of one kind, one after the other, in their common precision."""
     xp = namespace(mu, nu)
@@ -184,7 +194,13 @@ def checked_points(points: Any) -> Any:
 
 
 def uniform_log_weights(points: Any) -> Array:
-    return on_device(np.full(points.shape[0], -math.log(points.shape[0]), points.dtype))
+    n, dtype = points.shape[0], points.dtype
+    return _uniform(n, dtype) if n <= SMALL else on_device(np.full(n, -math.log(n), dtype))
+
+
+@lru_cache(maxsize=256)
+def _uniform(n: int, dtype: Any) -> Array:
+    return on_device(np.full(n, -math.log(n), dtype))
 
 
 def checked_log_weights(weights: Any, points: Any) -> Array:

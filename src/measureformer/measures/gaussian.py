@@ -14,7 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import DimensionMismatchError, NoClosedFormError, NotPositiveSemidefiniteError, ShapeError
+from measureformer.errors import (
+    DimensionMismatchError,
+    NoAtomsError,
+    NoClosedFormError,
+    NotPositiveSemidefiniteError,
+    ShapeError,
+)
 from measureformer.measures.atomic import concrete, host
 from measureformer.measures.base import AbstractMeasure
 from measureformer.measures.discrete import Discrete
@@ -99,6 +105,17 @@ class AbstractGaussianLike(AbstractMeasure):
     def push(self, T: Callable[[Array], ArrayLike]) -> NoReturn:
         """Refused for a general T; `push_affine(B, b)` is exact, `discretize(n).push(T)` is not."""
         self._refuse("push by a general function")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in ("points", "weights", "log_weights", "probabilities", "n"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise NoAtomsError(
+                got=f"mu.{name} of a {type(self).__name__}",
+                need="a measure with atoms, or a formula in mu.mean(), mu.covariance() and mu.tilt(a)",
+                do="Take atoms first: mu.discretize(n), or mu.sample(key, n).",
+            )
 
     def _refuse(self, what: str) -> NoReturn:
         name = type(self).__name__

@@ -33,6 +33,7 @@ from measureformer.numerics.arrays import (
     shaped,
 )
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+from measureformer.numerics.modules import made
 from measureformer.numerics.types import ArrayLike
 
 
@@ -112,8 +113,12 @@ class SpaceTime(AbstractAtomic):
             )
         return self.rows(np.flatnonzero(seen)).space()
 
+    def masked(self) -> Prefixes:
+        """The same measure as causal layers see it."""
+        return Prefixes(self)
+
     def with_points(self, points: Array) -> SpaceTime:
-        return SpaceTime(points, self.times, self.log_weights)
+        return made(SpaceTime, points=points, times=self.times, log_weights=self.log_weights)
 
     def with_log_weights(self, log_weights: Array) -> SpaceTime:
         return SpaceTime(self.points, self.times, log_weights)
@@ -159,7 +164,7 @@ class SpaceTime(AbstractAtomic):
 class Prefixes(AbstractAtomic):
     """A space–time measure as causal layers see it: the query at time t meets its restriction to times ≤ t.
 
-    Internal to maps: `Causal(G)` hands `Prefixes(sigma)` to G, and every attention inside masks by it.
+    Internal to maps: `Causal(G)` hands `sigma.masked()` to G, and every attention inside masks by `visible`.
     """
 
     sigma: SpaceTime
@@ -179,6 +184,20 @@ class Prefixes(AbstractAtomic):
     def times(self) -> Array:
         return self.sigma.times
 
+    def masked(self) -> Prefixes:
+        return self
+
+    def visible(self, t: Array | None) -> tuple[Array, Array] | None:
+        return None if t is None else (t, self.times)
+
+    def seen_at(self, t: Float[Array, ""]) -> SpaceTime:
+        """What a query at time t meets: the atoms that are later lose their mass.
+
+        Arguments:
+            t: time of the query.
+        """
+        return self.sigma.with_log_weights(jnp.where(self.times <= t, self.log_weights, -math.inf))
+
     def with_points(self, points: Array) -> Prefixes:
         return Prefixes(self.sigma.with_points(points))
 
@@ -194,8 +213,10 @@ class Prefixes(AbstractAtomic):
     def _keys(self) -> np.ndarray:
         return self.sigma._keys()  # pyright: ignore[reportPrivateUsage] of the same family
 
-    def log_mass_until(self, t: Float[Array, " m"]) -> Float[Array, " m"]:
+    def log_mass_until(self, t: Array | None) -> Float[Array, "*m"]:
         """log of the visible mass at each of these times, by one sort: −inf where nothing is visible."""
+        if t is None:
+            return self.log_mass
         order = jnp.argsort(self.times)
         top = jnp.max(self.log_weights)
         cumulative = jnp.cumsum(jnp.exp(self.log_weights - top)[order])

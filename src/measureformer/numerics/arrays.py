@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.extend.core import get_opaque_trace_state
 from jaxtyping import Array
 
 from measureformer.errors import DtypeError, NotFiniteError, OptionError, ShapeError
@@ -22,6 +24,20 @@ Tree = TypeVar("Tree")
 def is_traced(*trees: Any) -> bool:
     """Whether any array in these trees is a tracer: inside jit, grad, vmap, scan."""
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function that runs in a thread of its own, where nothing is being traced."""
+    with ThreadPoolExecutor(1) as clean:
+        return clean.submit(function, *arguments).result()
+
+
+_UNTRACED = elsewhere(get_opaque_trace_state)
+
+
+def untraced() -> bool:
+    """Whether nothing is being traced here: not even a function that these arrays have nothing to do with."""
+    return get_opaque_trace_state() == _UNTRACED
 
 
 def is_spread(*trees: Any) -> bool:
@@ -41,7 +57,13 @@ def _on_devices(trees: Any) -> list[jax.Array]:
 
 def needs_jax(*trees: Any) -> bool:
     """Whether NumPy cannot have these: tracers have no values, and pieces must not be pulled to one machine."""
-    return is_traced(*trees) or is_spread(*trees)
+    if len(trees) == 1 and type(trees[0]) is np.ndarray:
+        return False
+    return any(
+        isinstance(leaf, Tracer) or not leaf.is_fully_replicated
+        for leaf in jax.tree.leaves(trees)
+        if isinstance(leaf, jax.Array)
+    )
 
 
 def namespace(*trees: Any) -> ModuleType:
@@ -64,20 +86,13 @@ def floats(value: Any, name: str) -> Any:
     else is a NumPy array, so that no device operation is needed yet.
     """
     default = default_float()
+    if type(value) is np.ndarray and value.dtype == default:
+        return value
     if isinstance(value, (list, tuple)) and is_traced(value):
         value = jnp.asarray(value)
-    if isinstance(value, jax.Array):
-        dtype = value.dtype
-    else:
-        try:
-            value = np.asarray(value)
-        except ValueError:
-            raise ShapeError(
-                got=f"{name} that is a ragged nested sequence",
-                need="rows of equal length",
-                do="Pad the rows or pass an array.",
-            ) from None
-        dtype = value.dtype
+    if not isinstance(value, (jax.Array, np.ndarray)):
+        value = _read(value, name)
+    dtype = value.dtype
     if jnp.issubdtype(dtype, jnp.floating):
         wanted = np.dtype(np.float32) if dtype.itemsize < 4 else np.dtype(dtype).newbyteorder("=")
         # without 64-bit support JAX would round silently at the next operation: do it here, once
@@ -96,9 +111,35 @@ def floats(value: Any, name: str) -> Any:
     return host(value).astype(wanted)
 
 
+def _read(value: Any, name: str) -> Any:
+    """What is not an array of NumPy or JAX as one: lists, numbers, and whatever offers `__array__` or `__dlpack__`."""
+    offered = [way for way in ("__array__", "__dlpack__") if hasattr(value, way)]
+    try:
+        return np.from_dlpack(value) if offered == ["__dlpack__"] else np.asarray(value)
+    except ValueError:
+        raise ShapeError(
+            got=f"{name} that is a ragged nested sequence",
+            need="rows of equal length",
+            do="Pad the rows or pass an array.",
+        ) from None
+    except (TypeError, RuntimeError, BufferError) as error:
+        try:
+            # half precision that NumPy does not know
+            return jax.dlpack.from_dlpack(value)
+        except Exception:
+            raise DtypeError(
+                got=f"{name} of type {type(value).__name__} that cannot be read ({error})",
+                need="real numbers in the memory of this machine, without a graph of derivatives",
+                do=f"Pass {name}.detach().cpu(), say, or a NumPy array.",
+            ) from error
+
+
 def default_float() -> np.dtype[Any]:
     """float64, or float32 where 64-bit support is switched off."""
-    return np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
+    return _DOUBLE if jax.config.jax_enable_x64 else _SINGLE  # pyright: ignore[reportAttributeAccessIssue]
+
+
+_DOUBLE, _SINGLE = np.dtype(np.float64), np.dtype(np.float32)
 
 
 def positive_int(value: Any, name: str) -> int:
@@ -123,7 +164,7 @@ def at_least(value: Any, name: str, least: int) -> int:
 
 def finite(value: Any, name: str) -> None:
     """Refuse NaN and infinity in a concrete array; tracers are not looked at."""
-    if is_traced(value):
+    if isinstance(value, Tracer) or (not needs_jax(value) and np.isfinite(value).all()):
         return
     bad = ~namespace(value).isfinite(host(value))
     if bad.any():
@@ -143,7 +184,7 @@ def first_index(mask: Any) -> tuple[int, ...]:
 def shaped(value: Any, name: str, axes: str) -> Any:
     """Refuse an array whose number of axes is not that of `axes`, e.g. "n d"."""
     wanted = len(axes.split())
-    if np.ndim(value) != wanted:
+    if value.ndim != wanted:
         do = "Tokens are rows: reshape the array."
         if np.ndim(value) > wanted:
             do = "Take one of them with array[0], or jax.vmap over the first axis."
@@ -164,9 +205,38 @@ def on_device(value: Any) -> Array:
     """A NumPy array handed to JAX; tracers and JAX arrays pass through. (`jnp.asarray` compiles for each shape.)"""
     if isinstance(value, jax.Array):
         return value
+    if type(value) is np.ndarray and (to := _quick_device()) is not None and untraced():
+        return to(value)
     # inside somebody's jit, what is concrete stays concrete: a measure that the function closes over
     with jax.ensure_compile_time_eval():
         return jax.device_put(value)
+
+
+def _quick_device() -> Callable[[np.ndarray], Array] | None:
+    """What `jax.device_put` comes down to for an array that goes to the only place it can go, in a quarter of the time.
+
+    None where there is a choice, or nothing is known of the way: then `device_put` decides.
+    """
+    config: Any = jax.config
+    return _to_cpu() if config.jax_enable_x64 and config.jax_default_device is None else None
+
+
+@cache
+def _to_cpu() -> Callable[[np.ndarray], Array] | None:
+    device = jax.local_devices()[0]
+    try:
+        from jax._src.core import ShapedArray
+        from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
+
+        place, batched = jax.sharding.SingleDeviceSharding(device), xla_client.batched_device_put
+        shaped_as = lru_cache(maxsize=1024)(ShapedArray)
+    except (ImportError, AttributeError):
+        return None  # internals that another release may name differently
+
+    def put(value: np.ndarray) -> Array:
+        return batched(shaped_as(value.shape, value.dtype), place, [value], [device], False)
+
+    return put if device.platform == "cpu" else None
 
 
 def at_once(program: Callable[..., Any], *arguments: Any) -> Any:
@@ -175,15 +245,12 @@ def at_once(program: Callable[..., Any], *arguments: Any) -> Any:
     In a thread of its own, whose trace is empty: what Equinox and diffrax check at run time goes wrong when it is
     traced under `jax.ensure_compile_time_eval`.
     """
-    if not is_traced(jnp.zeros(())):
-        return program(*arguments)
-    with ThreadPoolExecutor(1) as clean:
-        return clean.submit(program, *arguments).result()
+    return program(*arguments) if untraced() else elsewhere(program, *arguments)
 
 
 def common_dtype(*trees: Any) -> np.dtype[Any]:
     """The floating-point type in which objects meet: float64 as soon as one of them has it. Scalars do not vote."""
-    dtypes = [leaf.dtype for leaf in jax.tree.leaves(trees) if _is_floating(leaf) and leaf.ndim > 0]
+    dtypes = [leaf.dtype for leaf in jax.tree.leaves(trees) if is_floating(leaf) and leaf.ndim > 0]
     return np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
 
 
@@ -193,14 +260,15 @@ def cast(tree: Tree, dtype: Any) -> Tree:
 
 
 def _cast_leaf(leaf: Any, dtype: Any) -> Any:
-    if not _is_floating(leaf) or leaf.dtype == dtype:
+    if not is_floating(leaf) or leaf.dtype == dtype:
         return leaf
     if isinstance(leaf, np.ndarray) or needs_jax(leaf):
         return leaf.astype(dtype)
     return on_device(np.asarray(leaf).astype(dtype))
 
 
-def _is_floating(leaf: Any) -> bool:
+def is_floating(leaf: Any) -> bool:
+    """Whether this is an array of real numbers."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic)) and jnp.issubdtype(leaf.dtype, jnp.floating)
 
 

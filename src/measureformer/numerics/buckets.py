@@ -6,6 +6,7 @@ answers are cut off. (Rows of zeros would not do: a map that divides by the norm
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,15 +40,47 @@ def pad_rows(array: Any, size: int) -> np.ndarray:
     return np.concatenate([rows, np.broadcast_to(rows[:1], (size - len(rows), *rows.shape[1:]))])
 
 
-def pad_axis(array: Any, size: int, axis: int) -> np.ndarray:
-    """The concrete array as NumPy, with copies of its first slice along `axis` appended up to `size`."""
+def pad_axis(array: Any, size: int, axis: int, fill: float | None = None) -> Any:
+    """The concrete array as NumPy, with copies of its first slice along `axis`, or with `fill`, appended up to `size`.
+
+    An array of that size stays what it is.
+    """
+    count = array.shape[axis]
+    if count == size:
+        return array
     entries = np.asarray(array)
-    fill = np.repeat(np.take(entries, [0], axis), size - entries.shape[axis], axis)
-    return np.concatenate([entries, fill], axis) if fill.size else entries
+    if axis == 0 or axis == -entries.ndim:
+        padded = np.empty((size, *entries.shape[1:]), entries.dtype)
+        padded[:count] = entries
+        padded[count:] = entries[0] if fill is None else fill
+        return padded
+    shape = list(entries.shape)
+    shape[axis] = size
+    padded = np.empty(shape, entries.dtype)
+    before = (slice(None),) * (axis % len(shape))
+    padded[(*before, slice(count))] = entries
+    padded[(*before, slice(count, None))] = entries[(*before, slice(1))] if fill is None else fill
+    return padded
 
 
-def pad_log_weights(log_weights: Any, size: int) -> np.ndarray:
+def pad_log_weights(log_weights: Any, size: int) -> Any:
     """Log-weights along the last axis, with −inf appended up to `size`."""
-    entries = np.asarray(log_weights)
-    widths = [(0, 0)] * (entries.ndim - 1) + [(0, size - entries.shape[-1])]
-    return np.pad(entries, widths, constant_values=-np.inf)
+    return pad_axis(log_weights, size, -1, -np.inf)
+
+
+def pad_all(
+    atoms: Sequence[Any], axes: Sequence[int], mass: int | None, queries: Sequence[Any], query_axes: Sequence[int]
+) -> tuple[list[Any], list[Any]]:
+    """Atoms and queries padded to their buckets along these axes; `mass` is the place of the log-weights.
+
+    Without log-weights atoms are not rows, and stay as they are; so does a query that is None.
+    """
+    rows = list(atoms)
+    if mass is not None:
+        size = bucket(rows[0].shape[axes[0]])
+        for i, row in enumerate(rows):
+            rows[i] = pad_axis(row, size, axes[i], -np.inf if i == mass else None)
+    if queries[0] is None:
+        return rows, list(queries)
+    size = bucket(queries[0].shape[query_axes[0]])
+    return rows, [None if a is None else pad_axis(a, size, axis) for a, axis in zip(queries, query_axes, strict=True)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import socket
 import sys
 import threading
@@ -23,7 +22,7 @@ from typing import Any, NoReturn
 import jax
 from jax.sharding import Mesh
 
-from measureformer.errors import LaunchError, MeasureformerError, WorkerLost
+from measureformer.errors import LaunchError, WorkerLost
 from measureformer.parallel.launch import COORDINATOR, COUNT, INDEX, LOST
 from measureformer.parallel.mesh import token_mesh
 
@@ -182,15 +181,19 @@ def collective() -> Generator[None]:
         raise _lost(error) from error
 
 
-_LOSS = re.compile(r"gloo|nccl|coordination service|distributed service|heartbeat|by peer|broken pipe", re.IGNORECASE)
+_STATUSES = {"ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "UNKNOWN"}
+"""With which the runtime ends an exchange; it has others for what the caller did, and for memory that is used up."""
 
 
 def _is_loss(error: BaseException) -> bool:
-    """Whether this is the runtime's way of saying that another process is gone: it has no class of its own for it."""
-    kinds = (ValueError, RuntimeError)
-    if _state.count == 1 or isinstance(error, MeasureformerError) or not isinstance(error, kinds):
+    """Whether this is the runtime's way of saying that another process is gone: by type and status of the error.
+
+    The type is that of all errors of the runtime, or `ValueError` itself where a result is fetched; the status is what
+    it writes before the first colon.
+    """
+    if _state.count == 1 or type(error) not in (jax.errors.JaxRuntimeError, ValueError):
         return False
-    return _LOSS.search(str(error)) is not None
+    return str(error).partition(":")[0] in _STATUSES
 
 
 def _lost(error: BaseException) -> WorkerLost:

@@ -63,7 +63,6 @@ from measureformer.maps import (
 )
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.compose import Compose, Scaled, Sum
-from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics import lapack
 from measureformer.numerics.lapack import top_eigenvalue
 
@@ -202,7 +201,7 @@ def _(G: Transformer, mu: Any) -> Parts:
 
 @parts.register
 def _(G: Causal, mu: Any) -> Parts:
-    return parts(G.map, mu if isinstance(mu, Prefixes) else Prefixes(mu))
+    return parts(G.map, mu.masked())
 
 
 @parts.register
@@ -227,7 +226,7 @@ def _(G: Heads, mu: Any) -> Parts:
     V = R @ G.V
     v = jnp.einsum("hed,nd->hne", V, mu.points)
     log_weights = mu.log_weights - mu.log_mass
-    times = (mu.times, mu.times) if isinstance(mu, Prefixes) else None
+    times = mu.visible(getattr(mu, "times", None))
     seen = partial(attend, q, k, log_weights=log_weights, times=times)
     # covariances do not feel a shift, but rounding does
     centred = [rows - jnp.einsum("n,hni->hi", jnp.exp(log_weights), rows)[:, None] for rows in (v, k)]

@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from measureformer.errors import DtypeError, NotFiniteError, OptionError
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
-from measureformer.maps.queries import refuse_blind
+from measureformer.maps.call import refuse_input, refuse_part
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, cast, common_dtype, positive_int, prng_key
 from measureformer.numerics.lanczos import SingularTriple, top_singular
@@ -86,9 +86,7 @@ def local_lipschitz(
     max_iterations = positive_int(max_iterations, "max_iterations")
     active = mu.rows(np.flatnonzero(np.asarray(mu.log_weights) > -math.inf))
     times = getattr(active, "times", None)
-    if G.masks:
-        refuse_blind(active, times)
-    G.examine(active, active.points, times)
+    refuse_input(G, active, active.points, times)
     layer, padded = cast((G, active.padded()), common_dtype(G, active))
     start = at_once(jax.random.key, 0) if key is None else prng_key(key)
     # plain numbers would be compiled into the program
@@ -96,7 +94,7 @@ def local_lipschitz(
     found, upper = at_once(_compiled, layer, padded, start, *options)
     lower, residual = float(found.value), float(found.residual)
     if not math.isfinite(lower + residual):
-        G.explain(active, active.points, times)
+        refuse_part(G, active, active.points, times)
         raise NotFiniteError(
             got=f"a derivative of {G} that is not finite at the {active.n} atoms",
             need="a map that is differentiable there",

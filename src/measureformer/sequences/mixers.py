@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import DimensionMismatchError, OptionError, ShapeError
 from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, positive_int, shaped
 from measureformer.numerics.types import ArrayLike
@@ -59,6 +60,7 @@ class Bilinear(AbstractInContextMap):
     def needs_time(self) -> bool:
         return True
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return self.P[slot(t, self.n)] @ slots(mu, self.n)[0] @ self.W.T
 
@@ -113,6 +115,7 @@ class SeparableConv(AbstractInContextMap):
     def needs_time(self) -> bool:
         return True
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         points = slots(mu, self.n)[0]
         near = slot(t, self.n)[:, None] + jnp.arange(len(self.kernel)) - len(self.kernel) // 2

@@ -14,6 +14,7 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.causal import Positional
 from measureformer.maps.compose import Residual
 from measureformer.maps.mlp import MLP, Linear
+from measureformer.maps.rows import all_rows
 from measureformer.maps.transformer import Transformer
 from measureformer.maps.variants import HardmaxAttention
 from measureformer.measures import AbstractMeasure
@@ -45,6 +46,7 @@ class Switch(AbstractInContextMap):
     def in_dim(self) -> int:
         return self.w1.shape[0]
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         a1, b1, c1, a2, b2, c2, a3, b3 = self.pieces
         s = x @ self.w1

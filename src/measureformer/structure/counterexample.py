@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from measureformer.errors import OptionError
 from measureformer.maps import AbstractInContextMap
+from measureformer.maps.rows import all_rows
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import floats, positive_int, scalar
 from measureformer.numerics.types import ArrayLike
@@ -27,6 +28,7 @@ class Counterexample(AbstractInContextMap):
     def in_dim(self) -> int:
         return 1
 
+    @all_rows
     def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
         return self.moved(x, jnp.exp(mu.log_weights - mu.log_mass) @ bump(mu.points)[:, 0])
 

@@ -24,7 +24,8 @@ from measureformer.errors import DerivativeError, OptionError, ShapeError
 from measureformer.maps import AbstractInContextMap, first_variation
 from measureformer.maps.queries import queries_of
 from measureformer.measures.atomic import AbstractAtomic
-from measureformer.numerics.arrays import finite, floats
+from measureformer.numerics.arrays import finite, floats, on_device
+from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.types import ArrayLike
 from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, atoms_of
 from measureformer.structure.recover import on_support
@@ -146,8 +147,11 @@ def directional_derivative(
     probability = mu.normalized()
     moves = first_variation(G, probability, probability.points, point)
     images = G.push(probability).points
-    _, slopes = jax.jvp(psi, (images,), (moves,))
-    return Directional(float(psi(G(mu, point[None]))[0]), float(np.asarray(probability.weights) @ np.asarray(slopes)))
+    # psi is applied as it is, to as many rows as there are in a bucket: a new n compiles nothing
+    padded = [on_device(pad_rows(rows, bucket(mu.n))) for rows in (images, moves)]
+    _, slopes = jax.jvp(psi, (padded[0],), (padded[1],))
+    irregular = float(np.asarray(probability.weights) @ np.asarray(slopes)[: mu.n])
+    return Directional(float(psi(G(mu, point[None]))[0]), irregular)
 
 
 def _one_point(mu: AbstractAtomic, x: ArrayLike) -> Any:

@@ -8,8 +8,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import OptionError, SupportError, TracedError
-from measureformer.maps.base import AbstractInContextMap
+from measureformer.errors import OptionError, SupportError
+from measureformer.maps.python import AbstractPythonMap
 from measureformer.maps.queries import queries_of
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import finite, floats, on_device
@@ -33,29 +33,17 @@ class Recovery(eqx.Module):
     error: Float[Array, " m"]
 
 
-class Recovered(AbstractInContextMap):
+class Recovered(AbstractPythonMap):
     """The in-context map of a black box, made by `recover`; it calls f eagerly and refuses tracers."""
 
     box: BlackBox
     eps: float
 
-    @property
-    def eager(self) -> bool:
-        return True
-
     def out_dim(self, dim: int) -> int:
         return self.box.out_dim(dim)
 
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
-        raise TracedError(
-            got="a recovered map inside jit, grad, vmap or a flow",
-            need="concrete measures: f is a black box and is called eagerly",
-            do="Call G(mu, x) outside of the transformed function.",
-        )
-
-    def eagerly(self, mu: Any, x: Any, t: Any) -> np.ndarray:
-        points = mu.points if x is None else x
-        return self.read(atoms_of(mu), np.asarray(points, np.float64))
+    def compute(self, mu: Any, x: Any, t: Any) -> np.ndarray:
+        return self.read(atoms_of(mu), np.asarray(x, np.float64))
 
     def estimate(self, mu: AbstractMeasure, x: ArrayLike) -> Recovery:
         """G(mu, x), with an estimate of the error for each query.

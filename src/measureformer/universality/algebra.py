@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from measureformer.errors import DimensionMismatchError, DtypeError, OptionError, ShapeError
 from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import concrete
 from measureformer.measures.gaussian import AbstractGaussianLike
@@ -138,6 +139,7 @@ class Block(AbstractExpression):
     def _factors(self) -> Factors:
         return Factors(self.A[None], self.b[None], self.c[None], self.u[None], self.v[None])
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         return self._factors().values(mu, x, t).T
 
@@ -201,6 +203,7 @@ class Expression(AbstractExpression):
         index, count = np.asarray(self.index), self.factors.size
         return [(float(weights[n]), [int(i) for i in index[n] if i < count]) for n in np.flatnonzero(weights)]
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
         import jax.numpy as jnp
 

@@ -15,8 +15,10 @@ from jaxtyping import Array, Float
 from measureformer.errors import DomainError
 from measureformer.maps.attention import Attention
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.maps.call import at_own_atoms
 from measureformer.maps.compose import Residual
 from measureformer.maps.mlp import MLP, Activation, Linear
+from measureformer.maps.rows import all_rows
 from measureformer.maps.transformer import Transformer
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
@@ -160,11 +162,11 @@ class Compiled(AbstractInContextMap):
             nonzero=int(sum(np.count_nonzero(leaf) for leaf in leaves)),
         )
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
-        return self._flagged(mu, x, values(self.weights(), _ACTIVATIONS[self.activation], mu, x, t))
-
-    def at_atoms(self, mu: AbstractAtomic) -> Array:
-        return self._flagged(mu, mu.points, values(self.weights(), _ACTIVATIONS[self.activation], mu, None, None))
+        own = at_own_atoms(mu, x, t)
+        found = values(self.weights(), _ACTIVATIONS[self.activation], mu, None if own else x, None if own else t)
+        return self._flagged(mu, x, found)
 
     def _flagged(self, mu: Any, x: Any, found: Array) -> Array:
         """NaN where nothing is certified: a layer before this one may have left the domain."""
@@ -191,19 +193,8 @@ class Compiled(AbstractInContextMap):
                     do="Compile for a larger domain, or use net.transformer at your own risk.",
                 )
 
-    def explain(  # pyright: ignore[reportIncompatibleMethodOverride] without arguments it returns a text
-        self, mu: AbstractMeasure | None = None, x: Array | None = None, t: Array | None = None
-    ) -> str:
-        """What each layer does, in words.
-
-        Arguments:
-            mu: left out by users; after a non-finite value the library passes the context, to refuse it if it is
-                outside the domain.
-            x: as mu, the queries.
-            t: as mu, their times.
-        """
-        if mu is not None and x is not None:
-            self.examine(mu, x, t)
+    def explain(self) -> str:
+        """What each layer does, in words."""
         dim, parts = self.in_dim, self.readout.shape[0]
         constants = ", ".join(f"{value:g}" for value in np.asarray(self.readout)[:, -1])
         lines = [

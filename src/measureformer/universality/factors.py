@@ -10,9 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.attention import attend
-from measureformer.maps.heads import mask_times
 from measureformer.measures.gaussian import AbstractGaussianLike
-from measureformer.measures.spacetime import Prefixes
 
 TOGETHER = 16
 """Blocks that are computed at the same time: memory is linear in the number of tokens, however many blocks."""
@@ -52,9 +50,9 @@ class Factors(NamedTuple):
             if isinstance(mu, AbstractGaussianLike):
                 context = mu.tilted(a, None)[1] @ block.v
             else:
-                times = mask_times(mu, t) if isinstance(mu, Prefixes) else None
                 # the softmax weights sum to 1, so that c can stay outside of the integral
-                context = attend(a, mu.points, (mu.points @ block.v)[:, None], mu.log_weights, times=times).values[:, 0]
+                v = (mu.points @ block.v)[:, None]
+                context = attend(a, mu.points, v, mu.log_weights, times=mu.visible(t)).values[:, 0]
             return x @ block.u + context + block.c
 
         return cast("Array", jax.lax.map(one, self, batch_size=min(TOGETHER, self.size)))

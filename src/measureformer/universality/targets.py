@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
+from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
-from measureformer.measures.spacetime import Prefixes
 from measureformer.numerics.arrays import scalar
 from measureformer.numerics.types import ArrayLike
 
@@ -45,8 +45,9 @@ class Functional(AbstractInContextMap):
     def out_dim(self, dim: int) -> int:
         return self.out
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
-        if not isinstance(mu, AbstractAtomic) or isinstance(mu, Prefixes):
+        if not isinstance(mu, AbstractAtomic) or mu.visible(t) is not None:
             raise no_closed_form(self, mu)
         p = jnp.exp(mu.log_weights - mu.log_mass)
 

@@ -14,11 +14,12 @@ from jaxtyping import Array, Int
 from measureformer.errors import DtypeError, NothingVisibleError, ShapeError
 from measureformer.maps.attention import Attention
 from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.call import at_own_atoms
 from measureformer.maps.compose import AbstractWrapper
 from measureformer.maps.heads import AbstractHeads
+from measureformer.maps.rows import all_rows
 from measureformer.maps.variants import HardmaxAttention
 from measureformer.measures import AbstractMeasure
-from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import host, is_traced, owned, positive_int
 from measureformer.numerics.types import ArrayLike
@@ -137,7 +138,10 @@ class SparseAttention(AbstractWrapper):
     def affine_on(self, mu: AbstractGaussianLike) -> bool:
         return False
 
+    @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
+        if at_own_atoms(mu, x, t):
+            return self._at_slots(mu)
         at = slot(t, self.n)
         place = self.starts[at][:, None] + jnp.arange(max(self.widest, 1))
         inside = place < self.starts[at + 1][:, None]
@@ -146,7 +150,8 @@ class SparseAttention(AbstractWrapper):
         values = _averages(heads, _queries(heads, x), memory, neighbours)
         return jnp.einsum("hme,hoe->mo", values, heads.W)
 
-    def at_atoms(self, mu: AbstractAtomic) -> Array:
+    def _at_slots(self, mu: AbstractMeasure) -> Array:
+        """The values at the tokens, which are found at all slots first."""
         heads, memory = _heads(self), _memory(self, mu)
         q = _queries(heads, memory.points)
         values = jnp.zeros((heads.V.shape[0], self.n + 1, heads.V.shape[1]), q.dtype)

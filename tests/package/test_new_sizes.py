@@ -1,0 +1,88 @@
+"""A new number of atoms compiles nothing, for every public function that takes a measure: found by inspection."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import measureformer as mf
+from compilations import count_compilations
+
+G = mf.Residual(mf.Attention.head(np.eye(2), np.eye(2), np.eye(2)), step=0.3)
+MESH = jax.make_mesh((1,), ("tokens",))
+
+
+def rows(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, 2))
+
+
+def cloud(n: int, seed: int = 0) -> mf.Discrete:
+    return mf.Discrete.weighted(rows(n, seed), np.linspace(1, 2, n) / np.linspace(1, 2, n).sum())
+
+
+def text(n: int, seed: int = 0) -> mf.SpaceTime:
+    return mf.SpaceTime.uniform(rows(n, seed), np.zeros(n))
+
+
+def height(y: Any) -> Any:
+    return jnp.sin(y[:, 0])
+
+
+H = mf.Attention.head(np.eye(2), np.eye(2), np.eye(2))
+CALLS: dict[str, Callable[[int], Any]] = {
+    "a call": lambda n: G(cloud(n), rows(n)),
+    "a push": lambda n: G.push(cloud(n)),
+    "tokens": lambda n: G.tokens(rows(n)),
+    "a causal push": lambda n: mf.Causal(G).push(text(n)),
+    "attend": lambda n: mf.attend(rows(n), rows(n), rows(n), times=(np.arange(n), np.arange(n))),
+    "flow": lambda n: mf.flow(G - mf.Identity(), cloud(n), [0.0, 0.1]),
+    "first_variation": lambda n: mf.first_variation(H, cloud(n), [0.0, 0.0], [1.0, 0.0]),
+    "shard": lambda n: mf.shard(cloud(n), MESH),
+    "gather": lambda n: mf.gather(mf.shard(cloud(n), MESH)),
+    "local_lipschitz": lambda n: mf.local_lipschitz(G, cloud(n)),
+    "directional_derivative": lambda n: mf.structure.directional_derivative(H, cloud(n), [0.0, 0.0], height),
+    "conditional_wasserstein": lambda n: mf.conditional_wasserstein(text(n), text(n, 1)),
+    "coupling": lambda n: mf.coupling(cloud(n), cloud(n, 1)),
+    "positive_wasserstein": lambda n: mf.positive_wasserstein(cloud(n), 2 * cloud(n, 1)),
+    "sinkhorn": lambda n: mf.sinkhorn(cloud(n), cloud(n, 1), eps=0.5),
+    "sliced_wasserstein": lambda n: mf.sliced_wasserstein(cloud(n), cloud(n, 1), key=jax.random.key(0)),
+    "wasserstein": lambda n: mf.wasserstein(cloud(n), cloud(n, 1)),
+    "wasserstein_bracket": lambda n: mf.wasserstein_bracket(cloud(n), cloud(n, 1)),
+    "clusters": lambda n: mf.clustering.clusters(cloud(n), 0.1),
+    "head_class": lambda n: mf.memory.head_class(H, cloud(n)),
+    "as_memory": lambda n: mf.memory.as_memory(H, cloud(n)),
+    "generic": lambda n: mf.structure.generic(cloud(n), 0.1, jax.random.key(0)),
+    "tilted_mean": lambda n: mf.universality.tilted_mean(cloud(n), [[0.0, 1.0]]),
+}
+# searches and fits, functions of black boxes, and a checker, which compile programs of their own; what moves densities
+OTHERS = {"regular_derivative", "worst_pair", "check_laws", "obstruction", "push_density", "time_lipschitz"}
+OTHERS |= {"rescaled_flow", "transport_cost"}
+
+
+def takes_a_measure(value: Any) -> bool:
+    if not inspect.isfunction(value):
+        return False
+    found = [
+        str(parameter.annotation) for name, parameter in inspect.signature(value).parameters.items() if name == "mu"
+    ]
+    return any(kind in text for text in found for kind in ("Measure", "Atomic", "Discrete"))
+
+
+def test_every_public_function_of_a_measure_is_here() -> None:
+    places = [mf, *(value for name in dir(mf) if inspect.ismodule(value := getattr(mf, name)))]
+    public = {name for place in places for name in dir(place) if not name.startswith("_")}
+    found = {name for place in places for name in public if takes_a_measure(getattr(place, name, None))}
+    assert found - set(CALLS) - OTHERS == set()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_new_number_of_atoms_compiles_nothing(name: str) -> None:
+    call = CALLS[name]
+    call(20), call(20)
+    assert count_compilations(lambda: [call(n) for n in (21, 27, 32)]) == 0
