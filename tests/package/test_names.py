@@ -20,7 +20,7 @@ from measureformer.explore.catalogue import find
         ("measureformer", "Gausian", "Gaussian"),
         ("measureformer", "lipschitz", "local_lipschitz"),
         ("measureformer.incontext", "trian", "train"),
-        ("measureformer.clustering", "sphereflow", "sphere_flow"),
+        ("measureformer.clustering", "sphereenergy", "sphere_energy"),
         ("measureformer.lens", "diagnos", "diagnose"),
     ],
 )

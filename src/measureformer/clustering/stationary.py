@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from measureformer.errors import OptionError
-from measureformer.flows.gaussian import square_matrix
+from measureformer.flows.castin25 import square_matrix
 from measureformer.numerics.types import ArrayLike
 
 

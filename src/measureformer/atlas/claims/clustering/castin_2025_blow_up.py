@@ -10,7 +10,7 @@ from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
 from measureformer.figures.figure import Figure, Series
-from measureformer.flows import castin25_blow_up, castin25_covariance, gaussian_flow
+from measureformer.flows import castin25_blow_up, castin25_covariance, flow
 from measureformer.maps import Attention
 from measureformer.measures import Gaussian
 from measureformer.numerics.types import Key
@@ -43,11 +43,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
         end = castin25_blow_up(A, cov)
         if end is None:
             continue
-        flow = gaussian_flow(_head(A), Gaussian(np.ones(DIM), cov), [0, 0.9 * end, 2 * end])
-        found = np.inf if flow.blow_up is None else flow.blow_up
+        traj = flow(_head(A), Gaussian(np.ones(DIM), cov), [0, 0.9 * end, 2 * end])
+        found = np.inf if traj.blow_up is None else traj.blow_up
         times.append(abs(found * factor / end - 1))
         at = castin25_covariance(factor * A, cov, 0.9 * end)
-        covs.append(np.abs(np.asarray(flow.covs[1]) - at).max() / np.abs(at).max())
+        covs.append(np.abs(np.asarray(traj.covs[1]) - at).max() / np.abs(at).max())
     share, half = (len(times) - 1) / config.trials, "half-of-s"
     checks = (
         Check("explosions, share of the trials", share, low=0.5, rejected_by="no-positive-eigenvalue"),
@@ -62,9 +62,9 @@ def _figure(key: Key) -> Figure:
     end = castin25_blow_up(A, cov) or 1.0
     shares = np.linspace(0, 0.99, 40)
     # few times, so that the program of the trials is compiled for this as well
-    flow = gaussian_flow(_head(A), Gaussian(np.ones(DIM), cov), end * np.append(shares[::3], 2))
+    traj = flow(_head(A), Gaussian(np.ones(DIM), cov), end * np.append(shares[::3], 2))
     exact = [np.trace(castin25_covariance(A, cov, s * end)) for s in shares]
-    found = np.trace(np.asarray(flow.covs), axis1=1, axis2=2)
+    found = np.trace(np.asarray(traj.covs), axis1=1, axis2=2)
     return Figure(
         "A covariance explodes",
         "depth over the predicted time",
@@ -74,7 +74,7 @@ def _figure(key: Key) -> Figure:
             Series("integrated", shares[::3], found, "points", role="measured"),
         ),
         yscale="log",
-        caption=f"d = {DIM}, random A and Σ₀, V = I. Found at {flow.blow_up:.9g}, predicted {end:.9g}.",
+        caption=f"d = {DIM}, random A and Σ₀, V = I. Found at {traj.blow_up:.9g}, predicted {end:.9g}.",
     )
 
 

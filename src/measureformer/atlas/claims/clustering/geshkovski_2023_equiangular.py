@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from measureformer.atlas.claim import Claim
+from measureformer.atlas.helpers.clustering_sphere import sphere_trajectory
 from measureformer.atlas.result import Check, Outcome
-from measureformer.clustering import equiangular, geshkovski23_equiangular, sphere_flow
+from measureformer.clustering import equiangular, geshkovski23_equiangular
 from measureformer.figures.figure import Figure, Series
 from measureformer.numerics.types import Key
 
@@ -25,7 +26,7 @@ class Config:
 
 
 def _products(X: np.ndarray, beta: float, times: np.ndarray) -> np.ndarray:
-    X = np.asarray(sphere_flow(X, beta, times).points)
+    X = np.asarray(sphere_trajectory(X, beta, times).points)
     return (X @ X.swapaxes(1, 2))[:, *np.triu_indices(X.shape[1], 1)]
 
 

@@ -9,9 +9,11 @@ import numpy as np
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
-from measureformer.clustering import clusters, rescaled_flow
+from measureformer.clustering import clusters
 from measureformer.figures.figure import Figure, Series
-from measureformer.maps import Attention
+from measureformer.flows import flow
+from measureformer.maps import Attention, Rescaled
+from measureformer.measures import Discrete
 from measureformer.numerics.types import Key
 
 DIM = 2
@@ -38,7 +40,8 @@ def _coordinates(key: Key, config: Config, *, sign: float) -> list[np.ndarray]:
         V = (basis * values) @ inverse
         times = np.array([0.0, 0.25, 0.5, 0.75, 1.0]) * config.growth / values[0]
         G = Attention.head(np.eye(DIM), sign * np.eye(DIM), V)
-        points = np.asarray(rescaled_flow(G, rng.normal(size=(config.n, DIM)), times).points)
+        start = Discrete.uniform(rng.normal(size=(config.n, DIM)))
+        points = np.asarray(flow(Rescaled(G), start, times).points)
         # φ₁*, the row that belongs to the first eigenvalue
         paths.append(points @ (inverse[0] / np.linalg.norm(inverse[0])))
     return paths

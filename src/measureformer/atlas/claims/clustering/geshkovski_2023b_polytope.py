@@ -9,9 +9,11 @@ import numpy as np
 from measureformer.atlas.claim import Claim
 from measureformer.atlas.helpers.random import generator
 from measureformer.atlas.result import Check, Outcome
-from measureformer.clustering import polytope_vertices, rescaled_flow
+from measureformer.clustering import polytope_vertices
 from measureformer.figures.figure import Figure, Series
-from measureformer.maps import Attention
+from measureformer.flows import flow
+from measureformer.maps import Attention, Rescaled
+from measureformer.measures import Discrete
 from measureformer.numerics.types import Key
 
 SPECIAL = 1e-3
@@ -36,7 +38,7 @@ def _paths(key: Key, config: Config, variant: str) -> list[np.ndarray]:
     V = np.array([[1.0, -1.0], [1.0, 1.0]]) if variant == "turned-value" else eye
     G, times = Attention.head(eye, K, V), [0.0, 1.0, 3.0, 6.0, config.time]
     starts = (rng.uniform(-1, 1, size=(config.n, 2)) for _ in range(config.trials))
-    return [np.asarray(rescaled_flow(G, X, times).points) for X in starts]
+    return [np.asarray(flow(Rescaled(G), Discrete.uniform(X), times).points) for X in starts]
 
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:
