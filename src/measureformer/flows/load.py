@@ -61,5 +61,7 @@ def load_flow(folder: PathLike, velocity: Velocity | None = None) -> Trajectory:
             raise saved.other("velocity")
     parts = saved.points(reached, initial.points.shape, initial.points.dtype)
     points = on_device(np.concatenate([np.asarray(initial.points)[None], *parts]))
+    settings = settings_from(about)
+    assert settings is not None  # `Folder.at` has refused everything else
     error = None if about.get("tol") is None else saved.error()
-    return Trajectory(layers, initial, points, schedule, settings_from(about), error)
+    return Trajectory(layers, initial, points, schedule, settings, error)

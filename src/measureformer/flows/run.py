@@ -57,139 +57,136 @@ class Record(NamedTuple):
     taken: int = 0
 
 
+class Leg(NamedTuple):
+    """A part that is solved by one problem: everything in adaptive steps, or a segment of equal steps."""
+
+    problem: Any
+    offset: float
+    unit: float
+    """The time is offset + unit · (that of the problem)."""
+    piece: int | None
+    """Which of the layers; None if that depends on the time."""
+    outputs: int
+    """How many of the times are reached in it."""
+
+
 class Run:
     """From the start of a schedule to its end, some steps at a time; rows stay spread over a mesh, if there is one."""
 
     def __init__(self, layers: Depthwise, mu: Any, schedule: Schedule, settings: Settings, mesh: Mesh | None) -> None:
-        self.layers, self.mu, self.schedule, self.settings, self.mesh = layers, mu, schedule, settings, mesh
-        self.dtype = mu.points.dtype
+        self.layers, self.mu, self.settings, self.mesh, self.equal = layers, mu, settings, mesh, bool(schedule.most)
         # in the precision of the points, as the compiled programs see them
-        self.start, *times = (np.asarray(t, self.dtype) for t in (schedule.start, *schedule.times))
+        self.start, *times = (np.asarray(t, mu.points.dtype) for t in (schedule.start, *schedule.times))
         self.times = np.stack(times)
-        self.jumps = tuple(np.asarray(t, self.dtype) for t in schedule.jumps)
+        self.jumps = tuple(np.asarray(t, mu.points.dtype) for t in schedule.jumps)
+        self.legs = self._legs(schedule)
         self.follower = None if settings.tol is None else Follower(layers, mu, float(settings.tol))
-        # a number of times that fits, and a power of two
+        # of times in one call: all of them or what fits, a power of two
         size = max(1, min(1 << (len(times) - 1).bit_length(), CHUNK // max(1, mu.points.nbytes)))
         self.window = 1 << (size.bit_length() - 1)
 
-    def begin(self) -> Stand:
-        """Before the first step."""
+    def _legs(self, schedule: Schedule) -> list[Leg]:
+        from measureformer.flows.steps import Problem
+
+        same, dtype = (self.layers, self.mu, self.settings), self.mu.points.dtype
+        if not self.equal:
+            return [
+                Leg(Problem(*same, self.start, self.times[-1], self.jumps, None, None), 0.0, 1.0, None, len(self.times))
+            ]
+        legs, ends, offset = list[Leg](), {int(end) for end in schedule.ends}, float(schedule.start)
+        for i, (step, count, piece) in enumerate(zip(schedule.steps, schedule.counts, schedule.pieces, strict=True)):
+            segment = np.asarray(offset, dtype), np.asarray(step, dtype), np.asarray(piece)
+            problem = Problem(*same, np.asarray(0, dtype), np.asarray(count, dtype), (), segment, None)
+            legs.append(Leg(problem, offset, float(step), int(piece), int(i in ends)))
+            offset += float(step) * int(count)
+        return legs
+
+    def leg(self, stand: Stand) -> Leg:
+        return self.legs[min(stand.segment, len(self.legs) - 1)]
+
+    def begin(self, stand: Stand | None = None, points: Any = None) -> Stand:
+        """Before the first step of a leg; by default of the first one."""
         from measureformer.flows import steps
 
-        held = None if self.follower is None else Held(self.mu.points, np.asarray(0), np.asarray(0))
-        stand = Stand(None, held)
-        return stand._replace(state=steps.begin(self.problem(stand), self.mu.points, self.mesh))
+        if stand is None:
+            held = None if self.follower is None else Held(self.mu.points, np.asarray(0), np.asarray(0))
+            stand, points = Stand(None, held), self.mu.points
+        # which plans there are changes nothing here, and would only compile another program
+        problem = self.leg(stand).problem._replace(plans=None if self.follower is None else ())
+        return stand._replace(state=steps.begin(problem, points, self.mesh))
 
     def done(self, stand: Stand) -> bool:
         return stand.code != SUCCESS or stand.reached == len(self.times)
 
-    def problem(self, stand: Stand, plans: Any = None) -> Any:
-        """What comes next."""
-        from measureformer.flows.steps import Problem
-
-        schedule, same = self.schedule, (self.layers, self.mu, self.settings)
-        watched = () if self.follower is not None and plans is None else plans
-        if not schedule.most:
-            return Problem(*same, self.start, self.times[-1], self.jumps, None, watched)
-        i = min(stand.segment, len(schedule.steps) - 1)
-        zero, count = np.asarray(0, self.dtype), np.asarray(schedule.counts[i], self.dtype)
-        segment = np.asarray(self._elapsed(i), self.dtype), np.asarray(schedule.steps[i], self.dtype)
-        return Problem(*same, zero, count, (), (*segment, np.asarray(schedule.pieces[i])), watched)
-
     def go(self, stand: Stand, budget: int) -> tuple[Stand, list[Any], int]:
-        """`budget` steps, or up to the end of a segment: the new stand, points at times reached, and steps taken."""
+        """`budget` steps, or up to the end of a leg: the new stand, points at times reached, and steps taken."""
         from measureformer.flows import steps
 
-        plans = None
+        leg, plans = self.leg(stand), None
         if self.follower is not None:
-            plans = self.follower.plans(stand.held, np.asarray(self.time(stand), self.dtype))
-        problem = self.problem(stand, plans)
-        ahead = np.asarray(problem.stop)[None] if self.schedule.most else self.times[stand.reached :][: self.window]
-        ahead = np.pad(ahead, (0, 0 if self.schedule.most else self.window - len(ahead)), mode="edge")
+            plans = self.follower.plans(stand.held, np.asarray(self.time(stand), self.times.dtype))
+        problem = leg.problem._replace(plans=plans)
+        ahead = np.asarray(problem.stop)[None]
+        if not self.equal:
+            ahead = self.times[stand.reached :][: self.window]
+            ahead = np.pad(ahead, (0, self.window - len(ahead)), mode="edge")
         state, ending = steps.advance(problem, stand.state, stand.since, ahead, budget, self.mesh)
-        bound, taken = max(stand.error, float(ending.error)), int(ending.taken)
-        if self.schedule.most:
-            return self._counted(stand._replace(error=bound), state, ending), self._found(stand, ending), taken
-        found = self._found(stand, ending)
-        reached = stand.reached + len(found)
-        if reached < len(self.times) and self.times[reached] <= np.asarray(state.begin):
+        arrived = int(np.isfinite(np.asarray(ending.times)).sum()) if ending.ok else 0
+        count = min(arrived, leg.outputs, len(self.times) - stand.reached)
+        found = [self.layers.settled(_row(ending.found, i)) for i in range(count)]
+        reached, since = stand.reached + count, int(ending.since)
+        if not self.equal and reached < len(self.times) and self.times[reached] <= np.asarray(state.begin):
             # more times than one call keeps were passed: it is made again for the others
             return stand._replace(reached=reached), found, 0
-        since = int(ending.since)
-        code = SUCCESS if ending.ok else NOT_FINITE
-        code = NO_STEPS_LEFT if since == self.settings.limit else code
-        new = stand._replace(state=state, reached=reached, since=since, code=code, error=bound)
-        return self._again(new, ending), found, taken
-
-    def _found(self, stand: Stand, ending: Any) -> list[Any]:
-        """The points at the times that were reached."""
-        if self.schedule.most and stand.segment != int(self.schedule.ends[stand.reached]):
-            return []
-        count = int(np.isfinite(np.asarray(ending.times)).sum()) if ending.ok else 0
-        count = min(count, len(self.times) - stand.reached)
-        return [self.layers.settled(_row(ending.found, i)) for i in range(count)]
-
-    def _counted(self, stand: Stand, state: Any, ending: Any) -> Stand:
-        """After a part of a segment of equal steps, or all of it."""
-        from measureformer.flows import steps
-
-        i, at_time = stand.segment, stand.segment == int(self.schedule.ends[stand.reached])
-        if not np.isfinite(np.asarray(ending.times)).all():
-            return self._again(stand._replace(state=state), ending)
-        if at_time and not ending.ok:
-            return stand._replace(state=state, code=NOT_FINITE)
-        new = stand._replace(segment=i + 1, reached=stand.reached + at_time)
-        return new._replace(state=steps.begin(self.problem(new), state.points, self.mesh))
+        code = NO_STEPS_LEFT if since == self.settings.limit and not self.equal else SUCCESS
+        new = stand._replace(
+            state=state,
+            reached=reached,
+            since=0 if self.equal else since,
+            segment=stand.segment + (self.equal and arrived > 0),
+            code=code if ending.ok else NOT_FINITE,
+            error=max(stand.error, float(ending.error)),
+        )
+        if stand.segment < new.segment < len(self.legs):
+            new = self.begin(new, state.points)
+        return self._again(new, ending), found, int(ending.taken)
 
     def _again(self, stand: Stand, ending: Any) -> Stand:
         """With what to try next, if the last step has left the cells of the plans."""
         if self.follower is None or ending.covered:
             return stand
-        held = self.follower.next(stand.held, stand.state.points, self.piece(stand))
+        state = stand.state
+        held = self.follower.next(stand.held, state.points, self.piece(stand))
         if held is not None:
             return stand._replace(held=held)
-        state = stand.state
+        if self.equal:
+            self.follower.refuse_long(self.leg(stand).unit)
         shorter = state.begin + (state.end - state.begin) / 2
-        if self.schedule.most:
-            self.follower.refuse_long(float(self.schedule.steps[stand.segment]))
         if not shorter > state.begin:
             return stand._replace(code=NOT_FINITE)
         return stand._replace(state=state._replace(end=shorter))
 
     def time(self, stand: Stand) -> float:
         """The time that has been reached."""
-        if not self.schedule.most:
-            return float(stand.state.begin)
-        i = min(stand.segment, len(self.schedule.steps) - 1)
-        inside = float(stand.state.begin) if stand.segment == i else float(self.schedule.counts[i])
-        return self._elapsed(i) + float(self.schedule.steps[i]) * inside
-
-    def _elapsed(self, segment: int) -> float:
-        pairs = zip(self.schedule.steps[:segment], self.schedule.counts, strict=False)
-        return float(self.schedule.start) + sum(float(step) * int(count) for step, count in pairs)
+        leg = self.leg(stand)
+        return leg.offset + leg.unit * float(stand.state.begin)
 
     def piece(self, stand: Stand) -> int:
         """Which of the layers comes next."""
-        if self.schedule.most:
-            return int(self.schedule.pieces[min(stand.segment, len(self.schedule.pieces) - 1)])
-        return int(np.searchsorted([float(t) for t in self.jumps], self.time(stand), side="right"))
+        piece = self.leg(stand).piece
+        return int(np.searchsorted(self.jumps, self.time(stand), side="right")) if piece is None else piece
 
     def possible(self, stand: Stand) -> bool:
         """Whether a run can have come to these counts, which may be anybody's."""
-        if stand.held is not None and not self.follower_knows(stand.held):
+        if stand.held is not None and (self.follower is None or not self.follower.knows(stand.held)):
             return False
-        if not 0 <= stand.reached <= len(self.times):
+        if not 0 <= stand.reached <= len(self.times) or not 0 <= stand.segment <= len(self.legs):
             return False
-        if not self.schedule.most:
-            codes = (NO_STEPS_LEFT if stand.since == self.settings.limit else SUCCESS, NOT_FINITE)
-            return 0 <= stand.since <= self.settings.limit and stand.segment == 0 and stand.code in codes
-        # the first segment after each of the times, and the end
-        firsts = [0, *(int(end) + 1 for end in self.schedule.ends), len(self.schedule.steps) + 1]
-        within = firsts[stand.reached] <= stand.segment < firsts[stand.reached + 1]
-        return within and stand.since >= 0 and stand.code in (SUCCESS, NOT_FINITE)
-
-    def follower_knows(self, held: Held) -> bool:
-        return self.follower is not None and self.follower.knows(held)
+        if self.equal:
+            reached = sum(leg.outputs for leg in self.legs[: stand.segment])
+            return stand.since == 0 and stand.reached == reached and stand.code in (SUCCESS, NOT_FINITE)
+        codes = (NO_STEPS_LEFT if stand.since == self.settings.limit else SUCCESS, NOT_FINITE)
+        return 0 <= stand.since <= self.settings.limit and stand.segment == 0 and stand.code in codes
 
     def placed(self, array: np.ndarray) -> Any:
         """An array of the state where it belongs."""

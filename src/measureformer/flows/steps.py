@@ -83,7 +83,7 @@ class _Control(NamedTuple):
     covered: Any
 
 
-class _Carried(diffrax.AbstractStepSizeController):
+class _Carried(diffrax.AbstractStepSizeController[Any, Any]):
     """Another controller, whose next step is part of the state, and which stops."""
 
     inner: Any
@@ -158,7 +158,7 @@ class _Watched(NamedTuple):
     mark: Any
 
 
-class _Guarded(diffrax.AbstractWrappedSolver):
+class _Guarded(diffrax.AbstractWrappedSolver[Any]):
     """Another solver, whose points stay spread over the mesh, and which reports error bounds of attention."""
 
     solver: Any
@@ -172,15 +172,15 @@ class _Guarded(diffrax.AbstractWrappedSolver):
         return "lax"
 
     @property
-    def term_compatible_contr_kwargs(self) -> Any:
+    def term_compatible_contr_kwargs(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride] as in diffrax
         return self.solver.term_compatible_contr_kwargs
 
     @property
-    def term_structure(self) -> Any:
+    def term_structure(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride] as in diffrax
         return self.solver.term_structure
 
     @property
-    def interpolation_cls(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride] a property in diffrax too
+    def interpolation_cls(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] as in diffrax
         return self.solver.interpolation_cls
 
     def order(self, terms: Any) -> Any:
@@ -278,9 +278,8 @@ def _advance(
     new = jax.tree.map(lambda a, b: jnp.asarray(a, b.dtype), new, state)
     good = (solution.result == diffrax.RESULTS.successful) | (solution.result == diffrax.RESULTS.event_occurred)
     ok = good if adaptive else jnp.all(jnp.isfinite(new.points)) | (new.begin < problem.stop)
-    found, known = (
-        (ys[1], ts[1]) if adaptive else (new.points[None], jnp.where(new.begin < problem.stop, jnp.inf, 0)[None])
-    )
+    there = jnp.where(new.begin < problem.stop, jnp.inf, new.begin)
+    found, known = (ys[1], ts[1]) if adaptive else (new.points[None], there[None])
     ending = Ending(found, known, ended.taken, ended.since, ended.error, ended.covered, ok)
     return _spread_over((new, ending), points, mesh)
 

@@ -53,7 +53,7 @@ if jax.process_count() == 1:
     # what the devices exchange while a step is taken
     traj = mf.flow(layers, spread, [0.0, 1.0])
     run = _run.Run(traj.velocity, spread, traj.schedule, traj.settings, mesh)
-    problem, stand = run.problem(run.begin()), run.begin()
+    problem, stand = run.legs[0].problem, run.begin()
     with jax.set_mesh(mesh):
         program = _steps._advance.lower(problem, stand.state, np.asarray(0), run.times, np.asarray(8), mesh).compile()
     text = program.compiled.as_text()

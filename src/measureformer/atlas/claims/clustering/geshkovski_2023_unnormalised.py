@@ -79,7 +79,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 
 def _figure(key: Key, config: Config, counts: np.ndarray) -> Figure:
     repelled = _trials(key, config, repel=True)
-    times, wrong = repelled[0].times, _counts(repelled)
+    times, wrong = repelled[0][1].times, _counts(repelled)
     return Figure(
         "One cluster without the normaliser",
         "depth t",
