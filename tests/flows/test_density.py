@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -143,6 +144,11 @@ def test_mass_that_leaves_the_box_is_refused_or_counted() -> None:
     assert abs(float(flow.lost[-1]) - ndtr(-1)) < 2e-3
 
 
+def test_masses_bring_their_number_of_cells() -> None:
+    assert mf.flows.Density(np.ones((6, 5)), [(0, 1), (0, 1)]).masses.shape == (6, 5)
+    assert mf.flows.Density(lambda x: x[:, 0], [(0, 1)]).masses.shape == (128,)
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "three dimensions": (
         lambda: mf.flow(mf.Identity(), mf.flows.Density(lambda x: x[:, 0], [(0, 1)] * 3), [0, 1]),
@@ -190,6 +196,23 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ),
         errors.NotFiniteError,
         "faces of the grid",
+    ),
+    "a traced velocity": (
+        lambda: jax.jit(lambda a: mf.flow(mf.Linear(a), mf.flows.Density(np.ones(8), [(0, 1)]), [0, 1]).masses)(
+            np.eye(1)
+        ),
+        errors.TracedError,
+        "flow of a density",
+    ),
+    "steps": (
+        lambda: mf.flow(mf.Identity(), mf.flows.Density(np.ones(8), [(0, 1)]), [0, 1], steps=3),  # pyright: ignore[reportCallIssue, reportArgumentType]
+        errors.OptionError,
+        "steps for a Density",
+    ),
+    "a velocity on the sphere": (
+        lambda: mf.flow(mf.Tangent(mf.Identity()), mf.flows.Density(np.ones(8), [(0, 1)]), [0, 1]),
+        errors.OptionError,
+        "Tangent.* for a density",
     ),
     "a share above one": (
         lambda: mf.flow(mf.Identity(), mf.flows.Density(np.ones(8), [(0, 1)], cells=8, leak=2.0), [0, 1]),
