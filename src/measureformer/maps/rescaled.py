@@ -34,11 +34,11 @@ class Rescaled(AbstractInContextMap):
                 ⟨Az,z⟩ = max_j ⟨Az,v_j⟩
     Ref         geshkovski2023b.
 
-    >>> import measureformer as mf
+    >>> import numpy as np, measureformer as mf
     >>> G, mu = mf.Attention.head([[1.0]], [[1.0]], [[1.0]]), mf.Discrete.uniform([[-1.0], [0.3], [1.0]])
-    >>> mf.Rescaled(G, 20.0)(mu, [[-1.0], [0.3], [0.0]]).round(3).tolist()              # to −1, to 1, and to the mean
-    [[0.0], [0.7], [0.1]]
-    >>> mf.flow(mf.Rescaled(G), mu, [0.0, 20.0]).points[-1].round(3).tolist()
+    >>> mf.Rescaled(G, 20.0)(mu, [[-1.0], [0.5]]).round(3).tolist()                  # at its leader, and towards it
+    [[0.0], [0.5]]
+    >>> np.asarray(mf.flow(mf.Rescaled(G), mu, [0.0, 20.0]).points[-1]).round(3).tolist()
     [[-0.859], [0.83], [0.83]]
     """
 
