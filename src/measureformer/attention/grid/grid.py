@@ -30,16 +30,18 @@ class Grid(eqx.Module):
 
     Arguments:
         plan: cells for the queries and keys; without it `attend` makes a plan in each call, from concrete points.
+        tol: largest error bound, as in `attend`.
 
     >>> import numpy as np, measureformer as mf
     >>> x = np.linspace(-2, 2, 3000)[:, None]
-    >>> out = mf.attend(x, x, x, method=mf.Grid(), tol=1e-8)
+    >>> out = mf.attend(x, x, x, method=mf.Grid(tol=1e-8))
     >>> exact = mf.attend(x, x, x, method="streaming")
     >>> bool(out.error_bound.max() < 1e-8), bool(abs(out.values - exact.values).max() < 1e-8)
     (True, True)
     """
 
     plan: GridPlan | None = None
+    tol: float | None = eqx.field(static=True, default=None)
 
 
 def on_grid(
