@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from measureformer.errors import InfeasibleError, OptionError, ToleranceError, need
+from measureformer.numerics.norms import norms
 from measureformer.numerics.types import ArrayLike
 
 if TYPE_CHECKING:
@@ -186,6 +187,13 @@ def solve(problem: Problem, chosen: np.ndarray, norm: Norm) -> SVM:
     if norm not in ORDERS:
         raise OptionError(got=f"norm = {norm!r}", need='"frobenius" or "nuclear"', do='Leave it out for "frobenius".')
     parts = constraints(problem, chosen)
+    largest = float(np.abs(parts.A).max(initial=0))
+    if parts.A.any() and not 1e-100 < largest < 1e100:
+        raise ToleranceError(
+            got=f"constraints whose largest coefficient is {largest:.2g}",
+            need="one between 1e-100 and 1e100, whose squares are numbers",
+            do="Rescale tokens and queries so that their norms are of order 1.",
+        )
     free = _off(parts.B, parts.A)
     w, u = _least(free)
     if not len(u) or _separates(parts.A, w):
@@ -196,8 +204,7 @@ def solve(problem: Problem, chosen: np.ndarray, norm: Norm) -> SVM:
         return _solved(problem, chosen, norm, parts, w, np.concatenate([u, nu]))
     share = u / u.sum()
     multipliers = np.concatenate([share, -_coordinates(parts.B, parts.A.T @ share)])
-    left_over = np.linalg.norm(_adjoint(parts, multipliers), ORDERS[norm][1])
-    lower = float(1 / left_over) if left_over > 0 else np.inf
+    lower = _weak_duality(problem, parts, multipliers, _adjoint(parts, multipliers), norm)
     return SVM(norm, chosen, False, None, None, _placed(parts, multipliers, chosen), lower, None)
 
 
@@ -269,10 +276,10 @@ def _solved(
     problem: Problem, chosen: np.ndarray, norm: Norm, parts: Constraints, w: np.ndarray, multipliers: np.ndarray
 ) -> SVM:
     W = parts.matrix(w)
-    own, dual = ORDERS[norm]
+    own = ORDERS[norm][0]
     M, weights = _adjoint(parts, multipliers), multipliers[: len(parts.A)]
     total = weights.sum()
-    lower = float(total / np.linalg.norm(M, dual)) if total > 0 else 0.0
+    lower = _weak_duality(problem, parts, multipliers, M, norm)
     size = np.linalg.norm(W, own) or 1.0
     leads = parts.A @ w
     kkt = KKT(
@@ -283,6 +290,21 @@ def _solved(
     )
     margins = problem.margins(W, chosen)
     return SVM(norm, chosen, True, W, margins, _placed(parts, multipliers, chosen), min(lower, float(size)), kkt)
+
+
+def _weak_duality(problem: Problem, parts: Constraints, multipliers: np.ndarray, M: np.ndarray, norm: Norm) -> float:
+    """Σλ/‖A*λ‖_dual, rounded down: what A*λ may be off by counts as part of its norm."""
+    weights = np.maximum(multipliers[: len(parts.A)], 0)
+    total, rows = float(weights.sum()), np.vstack([parts.A, parts.B])
+    if not total > 0:
+        return 0.0
+    # differences of keys, two basis changes, and the sum; a row is off by roundings of the keys that it is made of
+    count = sum(np.shape(problem.keys)[-1:]) + sum(np.shape(problem.z)[-1:]) + sum(rows.shape) + 32
+    sizes = norms(rows) + float(np.finfo(float).tiny)
+    lost = 2 * count * float(np.finfo(float).eps) * float(np.abs(multipliers) @ sizes)
+    own = float(norms(M.reshape(-1))) if norm == "frobenius" else float(np.linalg.norm(M, 2))
+    with np.errstate(over="ignore"):
+        return float(total / ((own + lost) * (1 + 1e-14)) * (1 - 1e-14))
 
 
 def _stationarity(W: np.ndarray, M: np.ndarray, norm: Norm) -> float:
