@@ -204,7 +204,7 @@ def solve(problem: Problem, chosen: np.ndarray, norm: Norm) -> SVM:
         return _solved(problem, chosen, norm, parts, w, np.concatenate([u, nu]))
     share = u / u.sum()
     multipliers = np.concatenate([share, -_coordinates(parts.B, parts.A.T @ share)])
-    lower = _weak_duality(problem, parts, multipliers, _adjoint(parts, multipliers), norm)
+    lower = _weak_duality(problem, chosen, parts.places, multipliers, norm)
     return SVM(norm, chosen, False, None, None, _placed(parts, multipliers, chosen), lower, None)
 
 
@@ -279,7 +279,7 @@ def _solved(
     own = ORDERS[norm][0]
     M, weights = _adjoint(parts, multipliers), multipliers[: len(parts.A)]
     total = weights.sum()
-    lower = _weak_duality(problem, parts, multipliers, M, norm)
+    lower = _weak_duality(problem, chosen, parts.places, multipliers, norm)
     size = np.linalg.norm(W, own) or 1.0
     leads = parts.A @ w
     kkt = KKT(
@@ -292,19 +292,23 @@ def _solved(
     return SVM(norm, chosen, True, W, margins, _placed(parts, multipliers, chosen), min(lower, float(size)), kkt)
 
 
-def _weak_duality(problem: Problem, parts: Constraints, multipliers: np.ndarray, M: np.ndarray, norm: Norm) -> float:
-    """Σλ/‖A*λ‖_dual, rounded down: what A*λ may be off by counts as part of its norm."""
-    weights = np.maximum(multipliers[: len(parts.A)], 0)
-    total, rows = float(weights.sum()), np.vstack([parts.A, parts.B])
+def _weak_duality(
+    problem: Problem, chosen: np.ndarray, places: tuple[np.ndarray, np.ndarray], multipliers: np.ndarray, norm: Norm
+) -> float:
+    """Σλ/‖A*λ‖_dual, rounded down: A*λ is summed from the keys themselves, and its rounding counts as part of it."""
+    keys, z = (np.asarray(array, np.float64) for array in (problem.keys, problem.z))
+    (i, t), first = places, chosen.argmax(axis=1)
+    outside = ~chosen[i, t]
+    total = float(np.maximum(multipliers[outside], 0).sum())
     if not total > 0:
         return 0.0
-    # differences of keys, two basis changes, and the sum; a row is off by roundings of the keys that it is made of
-    count = sum(np.shape(problem.keys)[-1:]) + sum(np.shape(problem.z)[-1:]) + sum(rows.shape) + 32
-    sizes = norms(rows) + float(np.finfo(float).tiny)
-    lost = 2 * count * float(np.finfo(float).eps) * float(np.abs(multipliers) @ sizes)
-    own = float(norms(M.reshape(-1))) if norm == "frobenius" else float(np.linalg.norm(M, 2))
+    differences, eps = keys[i, first[i]] - keys[i, t], float(np.finfo(np.float64).eps)
+    M = (differences * multipliers[:, None]).T @ z[i]
+    lost = (len(i) + 4) * eps / 2 * float(np.abs(multipliers) @ (norms(differences) * norms(z[i])))
+    size = float(norms(M.reshape(-1))) if norm == "frobenius" else float(np.linalg.norm(M, 2))
+    slack = (sum(M.shape) + len(i) + 8) * eps
     with np.errstate(over="ignore"):
-        return float(total / ((own + lost) * (1 + 1e-14)) * (1 - 1e-14))
+        return float(total / (size + lost + float(np.finfo(np.float64).tiny)) * (1 - slack))
 
 
 def _stationarity(W: np.ndarray, M: np.ndarray, norm: Norm) -> float:

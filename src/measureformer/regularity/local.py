@@ -20,10 +20,10 @@ from measureformer.numerics.arrays import at_once, cast, common_dtype, positive_
 from measureformer.numerics.lanczos import SingularTriple, top_singular
 from measureformer.numerics.norms import norms
 from measureformer.numerics.types import Key
-from measureformer.regularity.certificate import has_certificate, upper_bound
+from measureformer.regularity.certificate import SAFETY, has_certificate, upper_bound
 
-SAMPLES, SAFETY = 4, 16
-"""How often |J U| is computed from numbers changed in their last places, and what its largest change counts for."""
+SAMPLES = 4
+"""How often |J U| is computed from numbers changed in their last places."""
 
 
 class LocalLipschitz(eqx.Module):
