@@ -114,16 +114,17 @@ CHAINS = (
 CLOUDS = ("ordinary", "nearly one point", "far away", "any scales", "spread weights", "duplicates", "rank one", "large")
 
 
-def tokens(rng: np.random.Generator, family: str, dtype: Any) -> Any:
+def tokens(rng: np.random.Generator, family: str, dtype: Any, *, logits: bool) -> Any:
+    """A cloud; where `logits` are taken of it, they stay small enough for the reference to have correct digits."""
     n, reach = int(rng.integers(1, 7)), decades(dtype)
     x, log_weights = rng.normal(size=(n, D)), np.zeros(n)
     match family:
         case "nearly one point":
             x = rng.normal(size=D) + 10.0 ** -rng.uniform(1, 6) * x
         case "far away":
-            x = x + 10.0 ** rng.uniform(0, 5)
+            x = x + 10.0 ** rng.uniform(0, 2 if logits else 5)
         case "any scales":
-            x = x * 10.0 ** rng.uniform(-reach / 4, reach / 4)
+            x = x * 10.0 ** rng.uniform(-reach / 4, 1 if logits else reach / 4)
         case "spread weights":
             log_weights = rng.uniform(-690, 690, n)
         case "duplicates":
@@ -143,7 +144,7 @@ def lipschitz_attack(dtype: Any, chains: Any = CHAINS) -> Attack:
         G = layer(rng, chain[0], scale, dtype)
         for name in chain[1:]:
             G = G @ layer(rng, name, scale, dtype)
-        mu = tokens(rng, family, dtype)
+        mu = tokens(rng, family, dtype, logits=chain[-1] in ("attention", "block"))
         name = f"{family}, {' @ '.join(chain)}"
         try:
             found = mf.local_lipschitz(G, mu)
