@@ -17,7 +17,7 @@ from scipy.stats import binomtest
 import measureformer as mf
 from measureformer.attention.coverage import fewest
 from measureformer.errors import DtypeError, NoClosedFormError, NothingVisibleError, OptionError, ShapeError
-from measureformer.memory.capacity import CapacityCurve, wilson
+from measureformer.memory.capacity_curve import CapacityCurve, wilson
 from measureformer.numerics.random import generator
 
 M = mf.memory

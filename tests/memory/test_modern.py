@@ -15,7 +15,7 @@ from scipy.special import logsumexp, softmax
 import measureformer as mf
 from compilations import count_compilations
 from measureformer.errors import DimensionMismatchError, DtypeError, NotFiniteError, OptionError, PatternError
-from measureformer.memory import bounds
+from measureformer.memory import retrieval
 
 M = mf.memory
 D = 5
@@ -151,7 +151,7 @@ class TestTheorems:
     def test_the_basin_is_where_the_map_of_distances_falls(self) -> None:
         beta, separation, radius, odds = 1.3, 20.0, 3.0, 99.0
         outer, inner = (float(part) for part in M.basin(beta, separation, radius, odds))
-        bound = lambda r: float(bounds.ramsauer20_one_step(beta, separation, r, radius, odds))  # noqa: E731
+        bound = lambda r: float(retrieval.ramsauer20_one_step(beta, separation, r, radius, odds))  # noqa: E731
         assert bound(outer) == pytest.approx(outer, rel=1e-9)
         assert bound(inner) == pytest.approx(inner, rel=1e-6)
         assert bound(0.5 * outer) < 0.5 * outer
@@ -222,7 +222,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "capacity": (lambda: M.ramsauer20_capacity(1.0, 1.0, 20, 1.5), OptionError, "p = 1.5"),
     "flipped": (lambda: M.demircigil17_capacity(10, 0.7), OptionError, "share"),
-    "equal patterns": (lambda: bounds.ramsauer20_beta(0.0, 10, 1.0), OptionError, "stored at no"),
+    "equal patterns": (lambda: retrieval.ramsauer20_beta(0.0, 10, 1.0), OptionError, "stored at no"),
 }
 
 
@@ -251,8 +251,8 @@ def test_the_contraction_of_the_theorem_holds() -> None:
         step = rng.normal(size=X.shape)
         xi = X + length * step / np.linalg.norm(step, axis=1, keepdims=True)
         farther = np.maximum(length, np.linalg.norm(fixed - X, axis=1))
-        bound = bounds.ramsauer20_contraction(beta, separation, farther, radius, 5.0, 6)
+        bound = retrieval.ramsauer20_contraction(beta, separation, farther, radius, 5.0, 6)
         found = np.linalg.norm(update(xi) - fixed, axis=1) / np.linalg.norm(xi - fixed, axis=1)
         assert (found <= bound).all()
         # the bound is of use: most patterns are drawn in by it
-        assert np.median(bounds.ramsauer20_contraction(beta, separation, 0.0, radius, 5.0, 6)) < 1
+        assert np.median(retrieval.ramsauer20_contraction(beta, separation, 0.0, radius, 5.0, 6)) < 1

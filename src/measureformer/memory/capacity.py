@@ -1,277 +1,184 @@
-"""`capacity` and `basin_curve`: measured capacities of memories, and measured sizes of their basins."""
+"""How many patterns a memory holds: the theorems, as functions that return their right-hand sides."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from functools import partial
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
 
 from measureformer.errors import OptionError
-from measureformer.memory.base import iterate
-from measureformer.memory.bits import AbstractBinaryMemory, changed_bits
-from measureformer.memory.classical import sweeper
-from measureformer.memory.interactions import AbstractInteraction, Polynomial
-from measureformer.memory.modern import Modern
-from measureformer.numerics.arrays import finite, floats, positive_int
-from measureformer.numerics.buckets import bucket
-from measureformer.numerics.random import generator
-from measureformer.numerics.types import ArrayLike, Key
+from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.types import ArrayLike
 
-Criterion = Literal["all", "each", "errors"]
-RECOGNISED = 0.9
-"""Overlap with the pattern, per bit, above which an answer with errors still counts as the pattern."""
-FOLLOWED = 16
-"""Patterns per trial whose updates are followed to the end."""
-SWEEPS = 64
-LOGITS = 1 << 22
-Z95 = 1.959963984540054
+_floats = partial(np.asarray, dtype=float)
 
 
-class CapacityCurve(eqx.Module):
-    """Share of patterns, or of trials, held at each number of patterns, with 95 % confidence intervals.
+class SphereCapacity(eqx.Module):
+    """The constants of `ramsauer20_capacity`; `patterns` is a bound only if `holds`.
 
-    >>> import jax, measureformer as mf
-    >>> curve = mf.memory.capacity(mf.memory.Polynomial(2), 16, [1, 16], jax.random.key(0), trials=50)
-    >>> float(curve.held[0]), bool(curve.held[1] < 0.1), bool(1 < curve.capacity < 16)
-    (1.0, True, True)
+    >>> import measureformer as mf
+    >>> round(mf.memory.ramsauer20_capacity(1.0, 3.0, 20, 0.001).c, 4)
+    3.1546
     """
 
-    dim: int = eqx.field(static=True)
-    criterion: str = eqx.field(static=True)
-    counts: Int[np.ndarray, " k"]
-    held: Float[np.ndarray, " k"]
-    low: Float[np.ndarray, " k"]
-    high: Float[np.ndarray, " k"]
-    bit_errors: Float[np.ndarray, " k"]
-    """Share of the bits of stored patterns that change in the first update."""
-    bit_errors_error: Float[np.ndarray, " k"]
-    """Its standard error, over the trials."""
-
-    @property
-    def capacity(self) -> float:
-        """Number of patterns at which half is held, interpolated in its logarithm; NaN outside the counts."""
-        return _crossing(self.counts, self.held)
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Numbers of patterns at which the ends of the confidence intervals cross one half."""
-        return _crossing(self.counts, self.low), _crossing(self.counts, self.high)
+    a: float
+    b: float
+    c: float
+    patterns: float
+    """√p c^{(d−1)/4}."""
+    holds: bool
+    """Whether c ≥ (2/√p)^{4/(d−1)}, the condition of the theorem."""
 
 
-def capacity(
-    interaction: AbstractInteraction,
-    dim: int,
-    counts: ArrayLike,
-    key: Key,
-    *,
-    trials: int = 100,
-    criterion: Criterion = "all",
-) -> CapacityCurve:
-    """Share of n independent uniform patterns in {−1, 1}^dim that a memory holds, for each n in `counts`.
+def ramsauer20_capacity(beta: float, K: float, d: int, p: float) -> SphereCapacity:
+    """Number of random patterns on a sphere that a modern memory stores with high probability.
 
     Arguments:
-        interaction: F of the memory; `Polynomial(2)` is the classical memory without its diagonal.
-        dim: number of bits.
-        counts: numbers of patterns, (k,).
-        key: randomness of the patterns.
-        trials: independent sets of patterns.
-        criterion: "all" is the share of trials in which all patterns are fixed points; "each" is the share of patterns
-            that are fixed points; "errors" is the share of patterns from which asynchronous updates end with at least
-            95 % of the bits right (classical memories only).
+        beta: inverse temperature β > 0.
+        K: radius of the sphere over √(d−1), positive.
+        d: dimension, at least 2.
+        p: probability that the patterns are not all stored, in (0, 1).
 
-    Intervals are Wilson's for shares of trials. Patterns are not independent within a trial: intervals for their shares
-    are normal ones, over trials. Memory is linear in n, time is counts · trials · n² · dim.
+    Statement   a = 2/(d−1) (1 + ln(2βK²p(d−1))), b = 2K²β/5, c = b/W₀(exp(a + ln b)); if c ≥ (2/√p)^{4/(d−1)}, at least
+                √p c^{(d−1)/4} patterns are stored with probability 1 − p
+    Hypotheses  checked: β, K > 0, d ≥ 2, 0 < p < 1. assumed: independent patterns, uniform on the sphere.
+    Ref         ramsauer2020, Theorem 3.
 
-    >>> import jax, measureformer as mf
-    >>> curve = mf.memory.capacity(mf.memory.Exponential(), 8, [4, 16], jax.random.key(1), trials=50, criterion="each")
-    >>> bool((curve.low <= curve.held).all() and (curve.held <= curve.high).all())
-    True
+    >>> import measureformer as mf
+    >>> found = mf.memory.ramsauer20_capacity(1.0, 1.0, 75, 0.001)
+    >>> round(found.c, 5), round(found.patterns, 2), found.holds
+    (1.37188, 10.97, True)
     """
-    dim, trials = positive_int(dim, "dim"), positive_int(trials, "trials")
-    counts = np.array([positive_int(count, "counts") for count in np.atleast_1d(np.asarray(counts))])
-    if criterion not in ("all", "each", "errors"):
+    from scipy.special import lambertw
+
+    d = positive_int(d, "d")
+    if not (0 < beta < math.inf and 0 < K < math.inf and d >= 2 and 0 < p < 1):
         raise OptionError(
-            got=f"criterion = {criterion!r}", need='"all", "each" or "errors"', do='Leave it out for "all".'
+            got=f"beta = {beta}, K = {K}, d = {d}, p = {p}",
+            need="beta, K > 0, d ≥ 2 and 0 < p < 1",
+            do="Patterns lie on the sphere of radius K√(d−1); p is the probability that they are not stored.",
         )
-    if not isinstance(interaction, AbstractInteraction):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise OptionError(
-            got=f"an interaction of type {type(interaction).__name__}",
-            need="mf.memory.Polynomial(a) or mf.memory.Exponential()",
-            do="The classical memory is Polynomial(2).",
-        )
-    if criterion == "errors" and not (isinstance(interaction, Polynomial) and interaction.degree == 2):
-        raise OptionError(
-            got=f"{interaction} with errors", need="Polynomial(2), the classical memory", do='Use criterion="each".'
-        )
-    most = bucket(int(counts.max()))
-    program = _followed if criterion == "errors" else _fixed
-    batch = max(1, min(trials, LOGITS // (most * max(most, dim))))
-    drawn = (2 * generator(key).integers(0, 2, (trials, most, dim), dtype=np.int8) - 1).astype(np.int8)
-    fixed, whole, wrong = (np.asarray(part) for part in program(interaction, drawn, counts, batch))
-    held = (whole if criterion == "all" else fixed).mean(axis=0)
-    if criterion == "all":
-        low, high = wilson(held, trials)
-    else:
-        spread = Z95 * fixed.std(axis=0, ddof=1) / math.sqrt(trials) if trials > 1 else np.full(len(counts), 1.0)
-        # if all trials agree, the spread is 0: use Wilson's interval
-        outer = wilson(held, trials)
-        spread = np.where(spread > 0, spread, np.maximum(held - outer[0], outer[1] - held))
-        low, high = np.maximum(held - spread, 0), np.minimum(held + spread, 1)
-    errors = wrong.std(axis=0, ddof=1) / math.sqrt(trials) if trials > 1 else np.full(len(counts), np.inf)
-    return CapacityCurve(dim, criterion, counts, held, low, high, wrong.mean(axis=0), errors)
+    a = 2 / (d - 1) * (1 + math.log(2 * beta * K**2 * p * (d - 1)))
+    b = 2 * K**2 * beta / 5
+    c = b / lambert_of_exp(a + math.log(b), lambertw)
+    return SphereCapacity(a, b, c, math.sqrt(p) * c ** ((d - 1) / 4), c >= (2 / math.sqrt(p)) ** (4 / (d - 1)))
 
 
-def wilson(share: ArrayLike, trials: int) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's 95 % confidence interval of a probability, from the share of independent trials."""
-    share, z2 = np.asarray(share, float), Z95**2
-    centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
-    half = Z95 * np.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2)) / (1 + z2 / trials)
-    # at 0 and 1 an end is the share itself, which rounding would miss
-    low, high = np.clip(centre - half, 0, share), np.clip(centre + half, share, 1)
-    return np.asarray(low), np.asarray(high)
+def lambert_of_exp(x: float, lambertw: Callable[[float], complex]) -> float:
+    """W₀(e^x), also where e^x overflows: there w + ln w = x is solved by Newton's method."""
+    if x < 500:
+        return float(lambertw(math.exp(x)).real)
+    w = x - math.log(x)
+    for _ in range(5):
+        w -= (w + math.log(w) - x) / (1 + 1 / w)
+    return w
 
 
-def _crossing(counts: np.ndarray, values: np.ndarray) -> float:
-    """Where the values, which should fall, cross one half."""
-    order = np.argsort(counts)
-    n, falling = np.log(counts[order].astype(float)), np.minimum.accumulate(values[order])
-    if not falling[0] >= 0.5 > falling[-1]:
-        return math.nan
-    i = int(np.argmax(falling < 0.5))
-    part = (falling[i - 1] - 0.5) / (falling[i - 1] - falling[i])
-    return float(np.exp(n[i - 1] + part * (n[i] - n[i - 1])))
-
-
-@eqx.filter_jit
-def _fixed(interaction: AbstractInteraction, drawn: Any, counts: Any, batch: int) -> Any:
-    """For each trial and count: share of patterns that are fixed, whether all are, share of bits that change."""
-    _, most, dim = drawn.shape
-    slack = 0.0 if interaction.exact(most, dim) else 4 * (most + 8) * float(jnp.finfo(float).eps)
-    # patterns in blocks, whose overlaps with all others fit; buckets are multiples of large powers of two
-    size = math.gcd(most, 1 << (max(1, LOGITS // most).bit_length() - 1))
-
-    def trial(X: Array) -> Any:
-        X = X.astype(float)
-
-        def block(part: tuple[Array, Array]) -> tuple[Array, Array]:
-            rows, index = part
-            # no overlap exceeds that of a pattern with itself
-            even, odd = interaction.even_and_odd(rows @ X.T, float(dim))
-
-            def at(count: Array) -> tuple[Array, Array]:
-                mass = (jnp.arange(most) < count).astype(X.dtype)
-                felt = (even * mass) @ X + rows * (odd @ mass)[:, None]
-                terms = 2 * (jnp.abs(even) + jnp.abs(odd)) @ mass
-                wrong = (rows * felt < -slack * terms[:, None]) & (index < count)[:, None]
-                return jnp.sum(jnp.any(wrong, axis=1)), jnp.sum(wrong)
-
-            return jax.lax.map(at, counts)
-
-        found = _mapped(block, (X.reshape(-1, size, dim), jnp.arange(most).reshape(-1, size)), 1)
-        lost, wrong = (jnp.sum(part, axis=0) for part in found)
-        return 1 - lost / counts, lost == 0, wrong / (counts * dim)
-
-    return _mapped(trial, drawn, batch)
-
-
-def _mapped(f: Callable[[Any], Any], xs: Any, batch: int) -> Any:
-    """All at once if they fit one batch, otherwise in batches: a loop around one batch would only cost compilation."""
-    return jax.vmap(f)(xs) if len(jax.tree.leaves(xs)[0]) <= batch else jax.lax.map(f, xs, batch_size=batch)
-
-
-@eqx.filter_jit
-def _followed(interaction: AbstractInteraction, drawn: Any, counts: Any, batch: int) -> Any:
-    """As `_fixed`, for a classical memory: asynchronous updates start from its first patterns."""
-    _, most, dim = drawn.shape
-    rows = min(FOLLOWED, most)
-
-    def trial(X: Array) -> Any:
-        X = X.astype(float)
-        first = X[:rows]
-
-        def at(count: Array) -> Any:
-            stored = jnp.where((jnp.arange(most) < count)[:, None], X, 0)
-            W = stored.T @ stored
-            W = W - jnp.diag(jnp.diag(W))
-            sweep = sweeper(W, 0)
-
-            def step(state: Array, t: Array) -> tuple[Array, Array]:
-                felt = state @ W
-                return -0.5 * jnp.sum(state * felt, axis=1), sweep(state, felt, jnp.arange(dim))
-
-            walk, _ = iterate(step, changed_bits, first, jnp.asarray(SWEEPS), tol=0, size=SWEEPS)
-            real = jnp.arange(rows) < count
-            held = (jnp.mean(walk.state * first, axis=1) >= RECOGNISED) & real
-            wrong = (first * (first @ W) < 0) & real[:, None]
-            seen = jnp.sum(real)
-            return jnp.sum(held) / seen, jnp.sum(held) == seen, jnp.sum(wrong) / (seen * dim)
-
-        return jax.lax.map(at, counts)
-
-    return _mapped(trial, drawn, batch)
-
-
-class BasinCurve(eqx.Module):
-    """Share of queries that return to their pattern from each distance, with 95 % confidence intervals.
-
-    >>> import jax, measureformer as mf
-    >>> memory = mf.memory.Classical.store([[1] * 8 + [-1] * 8])
-    >>> curve = mf.memory.basin_curve(memory, [1, 3], jax.random.key(0), trials=20)
-    >>> curve.returned.tolist()
-    [1.0, 1.0]
-    """
-
-    distances: Float[np.ndarray, " k"]
-    returned: Float[np.ndarray, " k"]
-    low: Float[np.ndarray, " k"]
-    high: Float[np.ndarray, " k"]
-
-
-def basin_curve(
-    memory: AbstractBinaryMemory | Modern, distances: ArrayLike, key: Key, *, trials: int = 200
-) -> BasinCurve:
-    """Share of queries at each distance of a random stored pattern that return to it.
+def mceliece87_capacity(d: int, *, every: bool = False) -> float:
+    """Number of random patterns that a classical memory holds as fixed points.
 
     Arguments:
-        memory: a query returns to a pattern of a binary memory if all bits are right at the end, and to one of a
-            modern memory if it is the nearest at the end.
-        distances: numbers of flipped bits for a binary memory, Euclidean distances in random directions for a modern
-            one, (k,).
-        key: randomness of the patterns and of the queries.
-        trials: queries at each distance.
+        d: number of bits.
+        every: ask that all patterns are fixed points at once, not only a given one.
 
-    >>> import jax, numpy as np, measureformer as mf
-    >>> memory = mf.memory.Modern.store(4 * np.eye(4), beta=1.0)
-    >>> mf.memory.basin_curve(memory, [0.5, 1.0], jax.random.key(0), trials=50).returned.tolist()
-    [1.0, 1.0]
+    Statement   d/(2 ln d) for one given pattern, d/(4 ln d) for all of them at once, as d grows
+    Hypotheses  assumed: independent uniform bits, Hebb's rule without the diagonal.
+    Ref         mceliece1987; ramsauer2020, Appendix A.
+
+    >>> import measureformer as mf
+    >>> round(mf.memory.mceliece87_capacity(200), 1)
+    18.9
     """
-    rng, trials = generator(key), positive_int(trials, "trials")
-    distances = np.atleast_1d(np.asarray(floats(distances, "distances"), np.float64))
-    finite(distances, "distances")
-    index = rng.integers(memory.n, size=(len(distances), trials)).reshape(-1)
-    apart = np.repeat(distances, trials)
-    if isinstance(memory, Modern):
-        directions = rng.normal(size=(len(index), memory.dim))
-        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-        found = memory.retrieve(np.asarray(memory.patterns)[index] + apart[:, None] * directions).certificate
-        back = found.nearest == index
-    else:
-        if ((apart != np.round(apart)) | (apart < 0) | (apart > memory.dim)).any():
-            raise OptionError(
-                got=f"distances {distances.tolist()}"[:80],
-                need=f"numbers of flipped bits from 0 to {memory.dim}",
-                do="Pass whole numbers.",
-            )
-        # the bits with the lowest random numbers are flipped
-        ranks = np.argsort(np.argsort(rng.random((len(index), memory.dim)), axis=1), axis=1)
-        patterns = memory.patterns[index]
-        answers = memory.retrieve(np.where(ranks < apart[:, None], -patterns, patterns)).state
-        back = (answers == patterns).all(axis=1)
-    returned = back.reshape(len(distances), trials).mean(axis=1)
-    return BasinCurve(distances, returned, *wilson(returned, trials))
+    return d / ((4 if every else 2) * math.log(d))
+
+
+def amit85_capacity(d: int) -> float:
+    """Number of random patterns that a classical memory holds with a few wrong bits: 0.138 d.
+
+    Arguments:
+        d: number of bits.
+
+    Ref         amit1985.
+
+    >>> import measureformer as mf
+    >>> round(mf.memory.amit85_capacity(200), 1)
+    27.6
+    """
+    return 0.138 * d
+
+
+def bit_error(n: ArrayLike, d: ArrayLike) -> np.ndarray:
+    """Probability that a bit of a stored pattern changes in the first update of a classical memory.
+
+    Arguments:
+        n: number of random patterns.
+        d: number of bits.
+
+    Statement   the field at a bit is d plus n − 1 sums of d random signs: P ≈ ½ erfc(√(d/(2n)))
+    Ref         amit1985; ramsauer2020, Appendix A.
+
+    >>> import measureformer as mf
+    >>> round(float(mf.memory.bit_error(40, 200)), 4)
+    0.0127
+    """
+    from scipy.special import erfc
+
+    return 0.5 * erfc(np.sqrt(_floats(d) / (2 * _floats(n))))
+
+
+def krotov16_capacity(d: int, degree: int) -> float:
+    """Number of random patterns that a dense memory with F = z^a holds without an error.
+
+    Arguments:
+        d: number of bits.
+        degree: a ≥ 2.
+
+    Statement   d^{a−1}/(2 (2a−3)!! ln d)
+    Ref         krotov2016.
+
+    >>> import measureformer as mf
+    >>> round(mf.memory.krotov16_capacity(40, 3))
+    72
+    """
+    return d ** (degree - 1) / (2 * math.prod(range(2 * degree - 3, 0, -2)) * math.log(d))
+
+
+def demircigil17_capacity(d: int, flipped: float = 0.0) -> float:
+    """Number of random patterns that a dense memory with F = e^z holds, and retrieves after bits are flipped.
+
+    Arguments:
+        d: number of bits.
+        flipped: share ρ of the bits of a query that are wrong, in [0, ½).
+
+    Statement   e^{αd} for every α < I(1 − 2ρ)/2, I(a) = ½((1+a) ln(1+a) + (1−a) ln(1−a)); without flipped bits 2^{d/2}
+    Ref         demircigil2017, Theorem 3.
+
+    >>> import measureformer as mf
+    >>> round(mf.memory.demircigil17_capacity(20)), round(mf.memory.demircigil17_capacity(20, 0.1))
+    (1024, 40)
+    """
+    if not 0 <= flipped < 0.5:
+        raise OptionError(got=f"flipped = {flipped}", need="a share in [0, ½)", do="Pass the share of wrong bits.")
+    a = 1 - 2 * flipped
+    rate = 0.5 * ((1 + a) * math.log(1 + a) + (0.0 if a == 1 else (1 - a) * math.log(1 - a)))
+    return math.exp(0.5 * rate * d)
+
+
+def birthday_capacity(d: int) -> float:
+    """Number of random patterns that a dense memory with F = e^z holds, all at once, with probability ½.
+
+    Arguments:
+        d: number of bits.
+
+    Statement   √(2 ln 2 · 2^d/d): a pattern and another that differs from it in one bit pull at that bit with equal
+                strength, so the first such pair among n²/2 decides; their number is Poisson, with mean n² d 2^{−d}/2
+    Ref         demircigil2017, Theorem 3, for the bound 2^{d/2}.
+
+    >>> import measureformer as mf
+    >>> round(mf.memory.birthday_capacity(20))
+    270
+    """
+    return math.sqrt(2 * math.log(2) / d) * 2 ** (d / 2)

@@ -14,7 +14,7 @@ from measureformer.attention import attend
 from measureformer.errors import DtypeError, OptionError, PatternError
 from measureformer.maps import Attention
 from measureformer.measures import AbstractMeasure, Discrete
-from measureformer.memory import bounds
+from measureformer.memory import retrieval
 from measureformer.memory.base import AbstractMemory, Retrieval, Walk, cut_walk, iterate, room, rows_of, trace_of
 from measureformer.memory.search import best_key
 from measureformer.numerics.arrays import (
@@ -286,16 +286,16 @@ class Modern(AbstractMemory):
             lost = 4 * (self.dim + 2) * float(np.finfo(points.dtype).tiny) * (1 + M)
             least = np.where(separation < np.inf, separation - (self.dim + 4) * eps * 2 * M * M - lost, np.inf)
             least = np.where(np.isnan(least), -np.inf, least.astype(np.float64))
-            needed = bounds.ramsauer20_separation(beta, n, M, odds)
+            needed = retrieval.ramsauer20_separation(beta, n, M, odds)
             needed = needed + 16 * fine * (np.abs(needed) + 4 / beta)
             farther = np.maximum(distance, error) * up
             # exponents are as large as this, and rounding in them is a factor
             size = beta * (np.where(least < np.inf, np.abs(least), 0) + 2 * M * farther) + 10 + np.abs(np.log(odds + 1))
             size += abs(math.log(beta)) + 2 * abs(math.log(M or 1.0))
             odds = odds * np.exp(8 * fine * size)
-            outer, inner = bounds.basin(beta, least, M, odds)
+            outer, inner = retrieval.basin(beta, least, M, odds)
             outer, inner = outer * (1 - 1e-9), inner * (1 + 1e-9) + float(np.finfo(np.float64).tiny)
-            bound = bounds.ramsauer20_one_step(beta, least, farther, M, odds) * up + float(np.finfo(np.float64).tiny)
+            bound = retrieval.ramsauer20_one_step(beta, least, farther, M, odds) * up + float(np.finfo(np.float64).tiny)
             contraction = np.where(walk.converged, beta * n * M * bound * up, np.inf)
             spread = self.spread() + 4 * (n + self.dim) * eps * M
         return ModernCertificate(

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from measureformer.attention import attend
 from measureformer.errors import ImageError, OptionError, need
-from measureformer.memory import bounds
+from measureformer.memory import retrieval
 from measureformer.memory.base import Trace
 from measureformer.memory.classical import Classical
 from measureformer.memory.dense import Dense
@@ -111,7 +111,7 @@ def _normalised(flat: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np
 
 def _storing_beta(patterns: np.ndarray) -> float:
     least = float(Modern.store(patterns, 1.0).separation().min())
-    return min(float(bounds.ramsauer20_beta(least, len(patterns), 1.0)), HOTTEST) if least > 0 else HOTTEST
+    return min(float(retrieval.ramsauer20_beta(least, len(patterns), 1.0)), HOTTEST) if least > 0 else HOTTEST
 
 
 def _recalled(

@@ -16,7 +16,7 @@ import numpy as np
 
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.memory import Polynomial, amit85_capacity, bit_error, capacity, mceliece87_capacity
-from measureformer.memory.capacity import CapacityCurve
+from measureformer.memory.capacity_curve import CapacityCurve
 
 
 @dataclass(frozen=True)

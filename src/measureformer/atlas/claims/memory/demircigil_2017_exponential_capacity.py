@@ -11,7 +11,7 @@ import numpy as np
 from measureformer.atlas.helpers.memory_patterns import signs
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.memory import Dense, Exponential, birthday_capacity, capacity
-from measureformer.memory.capacity import CapacityCurve
+from measureformer.memory.capacity_curve import CapacityCurve
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
 from measureformer.memory import Polynomial, capacity, krotov16_capacity
-from measureformer.memory.capacity import CapacityCurve
+from measureformer.memory.capacity_curve import CapacityCurve
 
 
 @dataclass(frozen=True)

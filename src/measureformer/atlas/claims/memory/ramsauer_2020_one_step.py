@@ -10,7 +10,7 @@ import numpy as np
 from measureformer.atlas.helpers.memory_patterns import sphere
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.memory import Modern
-from measureformer.memory.bounds import ramsauer20_one_step, ramsauer20_separation
+from measureformer.memory.retrieval import ramsauer20_one_step, ramsauer20_separation
 
 Measured: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, float]
 

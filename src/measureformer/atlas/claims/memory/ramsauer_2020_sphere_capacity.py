@@ -10,7 +10,7 @@ import numpy as np
 from measureformer.atlas.helpers.memory_patterns import sphere
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.memory import Modern, ramsauer20_capacity
-from measureformer.memory.bounds import ramsauer20_separation
+from measureformer.memory.retrieval import ramsauer20_separation
 
 ANCHORS = ((1.0, 3.0, 20, 0.001, 3.15461, 7.41), (1.0, 1.0, 75, 0.001, 1.37188, 10.97))
 
