@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from measureformer.atlas.helpers.maps_quadrature import gauss_hermite
-from measureformer.atlas.toolkit import Check, Figure, Outcome, Series, generator
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.flows import flow
 from measureformer.maps import Attention, Residual
 from measureformer.measures import Gaussian
