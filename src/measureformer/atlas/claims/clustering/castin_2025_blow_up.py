@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.toolkit import Check, Claim, Figure, Outcome, Series, generator
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.flows import castin25_blow_up, castin25_covariance, flow
 from measureformer.maps import Attention
 from measureformer.measures import Gaussian

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.atlas.toolkit import Check, Claim, Figure, Outcome, Series
+from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
 from measureformer.flows import Density, flow
 from measureformer.maps import Attention
 from measureformer.maps.base import AbstractInContextMap
