@@ -28,13 +28,13 @@ from measureformer.attention.blocks import (
     Queries,
     fold,
     hidden,
-    norms,
     over_blocks,
     over_short_blocks,
     shape_of,
     spans,
 )
 from measureformer.errors import OptionError
+from measureformer.numerics.norms import norms
 
 NO_MASS = -1e30
 
