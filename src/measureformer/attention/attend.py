@@ -230,7 +230,7 @@ def _program(settings: Streaming, keys: Any, q: Any, query_times: Any) -> tuple[
 
 _PLAIN = jax.tree.structure((0, 0, 0, None))
 _TIMED = jax.tree.structure((0, 0, 0, 0))
-_ROWS = edge.Layout((-2, -2, -1, 0), 2, (-2, 0), (-2, -1, -1, -1), finite=(0, 2))
+_ROWS = edge.Layout((-2, -2, -1, 0), (2,), (-2, 0), (-2, -1, -1, -1), finite=(0, 2))
 
 
 def _at_edge(settings: Streaming, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -17,8 +18,8 @@ from measureformer.measures import AbstractMeasure, Discrete
 from measureformer.memory import bounds
 from measureformer.memory.base import AbstractMemory, Retrieval, Walk, cut_walk, iterate, room, rows_of, trace_of
 from measureformer.memory.search import best_key
+from measureformer.numerics import edge
 from measureformer.numerics.arrays import (
-    at_once,
     cast,
     common_dtype,
     floats,
@@ -31,7 +32,6 @@ from measureformer.numerics.arrays import (
     scalar,
     shaped,
 )
-from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.norms import norms
 from measureformer.numerics.types import ArrayLike
 
@@ -219,8 +219,9 @@ class Modern(AbstractMemory):
         dtype = common_dtype(rows, self.mu)
         if tol is None:
             tol = (1e-12 if dtype == np.float64 else 1e-5) * float(self.mu.radius())
-        program = cast((self.mu.padded(), self.beta, pad_rows(rows, bucket(m)), np.asarray(tol)), dtype)
-        walk, t = at_once(_walk, *program, np.asarray(steps), room(steps))
+        fixed, asked = edge.Layer((self.beta, room(steps))), (rows, np.asarray(tol), np.asarray(steps))
+        atoms, structure = jax.tree.flatten(self.mu)
+        walk, t = edge.run(fixed, _walk, (structure, atoms), asked, edge.Layout((0, 0), (1,), (0,)))
         flat = cut_walk(walk, t, m, single=False)
         queries = np.asarray(host(rows), dtype)
 
@@ -405,8 +406,8 @@ def _apart(rows: np.ndarray, x: np.ndarray) -> np.ndarray:
     return norms(rows.astype(np.float64) - x)
 
 
-@eqx.filter_jit
-def _walk(mu: Discrete, beta: Array, start: Array, tol: Array, limit: Array, size: int) -> Any:
+def _walk(fixed: tuple[Array, int], mu: Discrete, start: Array, tol: Array, limit: Array) -> Any:
+    beta, size = fixed
     log_mass, radius = mu.log_mass, mu.radius()
 
     def step(state: Array, t: Array) -> tuple[Array, Array]:
