@@ -26,7 +26,7 @@ from measureformer.numerics.arrays import (
     is_floating,
     is_spread,
     is_traced,
-    on_device,
+    placing,
 )
 from measureformer.numerics.buckets import pad_all
 
@@ -148,7 +148,8 @@ def call(
             refuse(dtype, ~good)
     # what needs no cut is on the device already, unless the user has set a mesh
     if seen[0].shape != values[0].shape or type(values[0].sharding) is not SingleDeviceSharding:
-        values = [on_device(a) for a in seen]
+        to_device = placing()
+        values = [to_device(a) for a in seen]
     return values[0] if len(values) == 1 else values
 
 
