@@ -212,9 +212,10 @@ def on_device(value: Any) -> Array:
         return jax.device_put(value)
 
 
-def placing() -> Callable[[np.ndarray], Array]:
-    """`on_device` for several NumPy arrays: whether there is a quick way is asked once."""
-    return (_quick_device() if untraced() else None) or on_device
+def all_on_device(values: list[np.ndarray]) -> list[Array]:
+    """Several NumPy arrays handed to JAX; whether there is a quick way is asked once."""
+    to = (_quick_device() if untraced() else None) or on_device
+    return [to(value) for value in values]
 
 
 def _quick_device() -> Callable[[np.ndarray], Array] | None:

@@ -19,6 +19,7 @@ from jax.extend.core import get_opaque_trace_state
 from jax.sharding import SingleDeviceSharding
 
 from measureformer.numerics.arrays import (
+    all_on_device,
     at_once,
     cast,
     common_dtype,
@@ -26,7 +27,6 @@ from measureformer.numerics.arrays import (
     is_floating,
     is_spread,
     is_traced,
-    placing,
 )
 from measureformer.numerics.buckets import pad_all
 
@@ -148,8 +148,7 @@ def call(
             refuse(dtype, ~good)
     # what needs no cut is on the device already, unless the user has set a mesh
     if seen[0].shape != values[0].shape or type(values[0].sharding) is not SingleDeviceSharding:
-        to_device = placing()
-        values = [to_device(a) for a in seen]
+        values = all_on_device(seen)
     return values[0] if len(values) == 1 else values
 
 
