@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import jax
@@ -17,7 +19,7 @@ from measureformer.numerics.arrays import floats, untraced
 from measureformer.numerics.buckets import pad_all, pad_axis
 
 X = np.random.default_rng(0).normal(size=(20, 2))
-LAYOUT = edge.Layout((0, 0), 1)
+LAYOUT = edge.Layout((0, 0), (1,))
 
 
 class OnlyDlpack:
@@ -137,7 +139,59 @@ def test_padding_along_any_axis() -> None:
     np.testing.assert_array_equal(pad_axis(block, 5, -2)[:, 3:], np.repeat(block[:, :1], 2, axis=1))
     assert (pad_axis(block, 4, 2, -np.inf)[..., 2:] == -np.inf).all()
     assert pad_axis(block, 3, 1) is block
-    rows, queries = pad_all([X, np.zeros(20)], (0, 0), 1, (X[:3], None), (0, 0))
+    rows, queries = pad_all([X, np.zeros(20)], (0, 0), (1,), (X[:3], None), (0, 0))
     assert (rows[0].shape, queries[0].shape, queries[1]) == ((32, 2), (16, 2), None)
     assert (rows[1][20:] == -np.inf).all()
-    assert pad_all([X], (0,), None, (None,), (0,))[0][0] is X
+    # two measures share the size of the larger one, and numbers beside queries stay
+    rows, queries = pad_all([X[:3], np.zeros(3), X, np.zeros(20)], (0,) * 4, (1, 3), (X[:3], X), (0,))
+    assert [len(row) for row in rows] == [32] * 4
+    assert queries[0].shape == (16, 2)
+    assert queries[1] is X
+    assert pad_all([X], (0,), (), (None,), (0,))[0][0] is X
+
+
+def _mass_and_number(scale: Any, atoms: Any, number: Any) -> Any:
+    points, log_weights = atoms
+    return scale[0] * jnp.exp(log_weights) @ points + number
+
+
+def test_a_program_whose_values_are_not_rows_meets_padded_atoms() -> None:
+    layer, structure = edge.Layer((np.float64(2.0),)), jax.tree.structure((0, 0))
+    layout, number = edge.Layout((0, 0), (1,), ()), np.asarray(3.0)
+
+    def found(n: int) -> Any:
+        return edge.run(layer, _mass_and_number, (structure, (X[:n], np.zeros(n))), (number,), layout)
+
+    np.testing.assert_allclose(found(20), 2 * X.sum(axis=0) + 3, rtol=1e-14)
+    # kills: rows that are not padded, and numbers that are compiled into the program
+    assert count_compilations(lambda: [found(n) for n in (17, 19)]) == 0
+    # a traced number passes through, and so does its derivative
+    slope = jax.jacfwd(lambda a: edge.run(layer, _mass_and_number, (structure, (X, np.zeros(20))), (a,), layout))
+    np.testing.assert_array_equal(slope(3.0), np.ones(2))
+
+
+def test_integer_queries_do_not_decide_the_precision() -> None:
+    single, structure = X.astype(np.float32), jax.tree.structure((0, 0))
+
+    def program(_: Any, atoms: Any, x: Any, index: Any) -> Any:
+        return x + atoms[0][index]
+
+    def refuse(dtype: Any, bad: Any) -> None:
+        raise AssertionError
+
+    atoms = structure, (single, np.zeros(20, np.float32))
+    found = edge.call(edge.Layer(()), program, atoms, (single[:3], np.arange(3)), LAYOUT, refuse=refuse)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, 2 * single[:3])
+
+
+def test_programs_are_forgotten_unless_a_layer_has_them() -> None:
+    # kills: a cache without a bound, and one that takes its program away from a layer
+    structure = jax.tree.structure((0, 0))
+    kept = edge.Layer((X, "kept"))
+    mine = weakref.ref(kept.compiled(_mass_and_number, structure))
+    others = [weakref.ref(edge.Layer((X, i)).compiled(_mass_and_number, structure)) for i in range(600)]
+    gc.collect()
+    assert sum(other() is not None for other in others) <= edge.PROGRAMS < 600
+    assert mine() is not None
+    assert kept.compiled(_mass_and_number, structure) is mine()

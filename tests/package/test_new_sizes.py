@@ -15,6 +15,7 @@ import measureformer as mf
 from compilations import count_compilations
 
 G = mf.Residual(mf.Attention.head(np.eye(2), np.eye(2), np.eye(2)), step=0.3)
+KEY = jax.random.key(0)
 MESH = jax.make_mesh((1,), ("tokens",))
 
 
@@ -28,6 +29,14 @@ def cloud(n: int, seed: int = 0) -> mf.Discrete:
 
 def text(n: int, seed: int = 0) -> mf.SpaceTime:
     return mf.SpaceTime.uniform(rows(n, seed), np.zeros(n))
+
+
+def line(n: int) -> mf.Discrete:
+    return mf.Discrete.uniform(rows(n)[:, :1])
+
+
+def gauss(x: Any) -> Any:
+    return -0.5 * np.sum(np.asarray(x) ** 2, axis=1)
 
 
 def height(y: Any) -> Any:
@@ -59,9 +68,20 @@ CALLS: dict[str, Callable[[int], Any]] = {
     "as_memory": lambda n: mf.memory.as_memory(H, cloud(n)),
     "generic": lambda n: mf.structure.generic(cloud(n), 0.1, jax.random.key(0)),
     "tilted_mean": lambda n: mf.universality.tilted_mean(cloud(n), [[0.0, 1.0]]),
+    "obstruction": lambda n: mf.structure.obstruction(line(2), line(n)),
+    "regular_derivative": lambda n: mf.regular_derivative(G.push, cloud(n - 1), [3.0, 0.0], lambda y: np.sin(y[:, 0])),
+    "push_density": lambda n: mf.flows.push_density(H + 3 * mf.Identity(), gauss, cloud(n), rows(5)),
+    "time_lipschitz": lambda n: mf.universality.time_lipschitz(mf.SpaceTime.sequence(rows(n))),
+    "flow: rescaled": lambda n: mf.flow(mf.Rescaled(H), cloud(n), [0.0, 0.1]),
+    "worst_pair": lambda n: mf.regularity.worst_pair(G, cloud(n), mf.wasserstein, key=KEY, steps=3),
+    "adversary": lambda n: mf.regularity.adversary(H, n, 1.0, steps=1),
+    "memory: modern": lambda n: mf.memory.Modern.store(rows(n), 1.0).retrieve(rows(n, 1)).certificate,
+    "memory: dense": lambda n: mf.memory.Dense.store(np.sign(rows(n))).retrieve(np.sign(rows(n, 1))).certificate,
+    "memory: classical": lambda n: mf.memory.Classical.store(np.sign(rows(n))).retrieve(np.sign(rows(n, 1))),
+    "divergence": lambda n: mf.sinkhorn(cloud(n), cloud(n - 3, 1), eps=0.5).divergence,
 }
-# searches and fits, functions of black boxes, and a checker, which compile programs of their own; what moves densities
-OTHERS = {"regular_derivative", "worst_pair", "check_laws", "obstruction", "push_density", "time_lipschitz"}
+# tries the formula of a map, in a program of its own for every map
+OTHERS = {"check_laws"}
 
 
 def takes_a_measure(value: Any) -> bool:

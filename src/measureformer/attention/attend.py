@@ -15,7 +15,7 @@ from measureformer.attention.blocks import LOGITS, Keys, Queries, spans
 from measureformer.attention.grid import Grid, followed, grid_attention, grid_if_faster
 from measureformer.attention.rounding import rounding_bounds
 from measureformer.attention.sharded import Sharded, at_mesh_edge, chosen, ring_attention
-from measureformer.attention.streaming import Streaming, stream
+from measureformer.attention.streaming import STREAMING, Streaming, stream
 from measureformer.attention.windows import check_windows, windowed
 from measureformer.errors import (
     DimensionMismatchError,
@@ -166,7 +166,7 @@ def _settings(method: Method, arrays: Any) -> Streaming | Sharded | Grid:
     if method == "grid":
         return Grid()
     if method in ("auto", "streaming"):
-        return chosen(arrays) if method == "auto" else Streaming()
+        return chosen(arrays) if method == "auto" else STREAMING
     raise OptionError(
         got=f"method = {method!r}",
         need='"auto", "streaming", "grid", Streaming(…), Grid(plan=…) or Sharded(mesh=…)',
@@ -231,7 +231,7 @@ def _program(settings: Streaming, keys: Any, q: Any, query_times: Any) -> tuple[
 
 _PLAIN = jax.tree.structure((0, 0, 0, None))
 _TIMED = jax.tree.structure((0, 0, 0, 0))
-_ROWS = edge.Layout((-2, -2, -1, 0), 2, (-2, 0), (-2, -1, -1, -1), finite=(0, 2))
+_ROWS = edge.Layout((-2, -2, -1, 0), (2,), (-2, 0), (-2, -1, -1, -1), finite=(0, 2))
 
 
 def _at_edge(settings: Streaming, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:
@@ -301,13 +301,15 @@ def _check_values(q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> None:
     for name, array in (("q", q), ("k", k), ("v", v)):
         finite(array, name)
     xp, mass = namespace(log_weights, times), host(log_weights)
-    if xp.isnan(mass).any() or (mass == np.inf).any():
+    # NaN and ∞ are the largest of what they stand with
+    top = mass.max(axis=-1)
+    if not (top < np.inf).all():
         raise NotFiniteError(
             got="log_weights with NaN or +inf",
             need="numbers or −inf (no mass)",
             do="Pass np.log of non-negative weights.",
         )
-    if (mass.max(axis=-1) == -np.inf).any():
+    if (top == -np.inf).any():
         raise ZeroMassError(
             got="log_weights that are all −inf", need="a key with mass", do="Give at least one key a finite log-weight."
         )

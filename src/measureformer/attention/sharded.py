@@ -9,6 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array
@@ -16,7 +17,7 @@ from jaxtyping import Array
 from measureformer.attention.blocks import Keys, Queries
 from measureformer.attention.ring import Ring, ring_bounds, ring_stream
 from measureformer.attention.rounding import largest_norm
-from measureformer.attention.streaming import Streaming
+from measureformer.attention.streaming import STREAMING, Streaming
 from measureformer.numerics.arrays import is_spread, is_traced
 from measureformer.numerics.buckets import pad_axis, pad_log_weights
 from measureformer.parallel.mesh import TOKENS, ambient_mesh, checked_mesh, gathered, mesh_of, over, placed, shard_rows
@@ -57,10 +58,12 @@ class Sharded(eqx.Module):
 
 def chosen(*arrays: Any) -> Streaming | Sharded:
     """What "auto" stands for: the ring on arrays in pieces, and under a trace where a mesh is set; else streaming."""
+    if all(type(array) is np.ndarray for array in jax.tree.leaves(arrays)):
+        return STREAMING
     if is_spread(arrays):
         return Sharded(mesh_of(arrays))
     mesh = ambient_mesh() if is_traced(arrays) else None
-    return Streaming() if mesh is None else Sharded(mesh)
+    return STREAMING if mesh is None else Sharded(mesh)
 
 
 def ring_attention(settings: Sharded, queries: Queries, keys: Keys) -> tuple[Array, Array, Array, Array]:

@@ -70,6 +70,10 @@ class Streaming(eqx.Module):
             )
 
 
+STREAMING = Streaming()
+"""The default, made once: making a module takes as long as a small product."""
+
+
 def block_of(block: tuple[int, int] | None, queries: Queries, keys: Keys) -> tuple[int, int]:
     """The block in which these queries and keys are streamed."""
     return shape_of(block, queries.q.shape[0], keys.k.shape[0], masked=keys.times is not None)

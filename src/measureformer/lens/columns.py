@@ -27,9 +27,10 @@ from measureformer.lens.measure_laws import cosine
 from measureformer.lens.separation import separation
 from measureformer.lens.trace import Step
 from measureformer.maps import Causal
+from measureformer.maps.call import measured
 from measureformer.measures import Discrete
 from measureformer.memory.heads import LIMITS
-from measureformer.numerics.arrays import at_once, cast, common_dtype, on_device
+from measureformer.numerics.arrays import on_device
 from measureformer.regularity import local_lipschitz
 from measureformer.transport import wasserstein
 
@@ -59,8 +60,7 @@ class Look:
     @cached_property
     def spread(self) -> Spread:
         """How attention is spread over the tokens, and how far it is from its Gaussian closure."""
-        layer, padded = cast((self.heads, self.seen.padded()), common_dtype(self.heads, self.seen))
-        return at_once(_spread, layer, padded.masked() if self.step.block.causal else padded)
+        return measured(self.heads, _spread, self.seen.masked() if self.step.block.causal else self.seen)
 
     def masked(self, G: Any) -> Any:
         return Causal(G) if self.step.block.causal else G
@@ -155,7 +155,6 @@ class Spread(eqx.Module):
     closure: Float[Array, "*h"]
 
 
-@eqx.filter_jit
 def _spread(G: Any, mu: Any) -> Spread:
     times: Any = getattr(mu, "times", None)
     q, k, v = G.project_at(mu, mu.points, times) if G.needs_time else G.project(mu, mu.points)

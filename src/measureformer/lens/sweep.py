@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from measureformer.maps import Causal
-from measureformer.numerics.arrays import at_once, cast, common_dtype
+from measureformer.maps.call import measured
 from measureformer.numerics.buckets import bucket
 from measureformer.numerics.types import ArrayLike
 from measureformer.regularity.local import stretch
@@ -171,11 +170,9 @@ def worst_step(G: Any, mu: Any, tol: float = 1e-2) -> np.ndarray:
 
 
 def _at(G: Any, mu: Any, tol: float) -> Any:
-    layer, padded = cast((G, mu), common_dtype(G, mu))
-    return at_once(_stretched, layer, padded, np.asarray(tol, padded.points.dtype))
+    return measured(G, _stretched, mu, np.asarray(tol))
 
 
-@eqx.filter_jit
 def _stretched(G: Any, mu: Any, tol: Any) -> Any:
     start = jax.random.normal(jax.random.key(0), mu.points.shape, mu.points.dtype)
     return stretch(G, mu, start, tol=tol, max_iterations=jnp.asarray(300))

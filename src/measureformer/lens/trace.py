@@ -14,9 +14,10 @@ from jaxtyping import Array, Float
 from measureformer.attention import attend
 from measureformer.lens.families import Block, Table
 from measureformer.maps.affine import RotaryAttention
+from measureformer.maps.call import measured
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.spacetime import SpaceTime
-from measureformer.numerics.arrays import at_once, cast, common_dtype, on_device
+from measureformer.numerics.arrays import on_device
 
 if TYPE_CHECKING:
     from measureformer.lens.model import Model
@@ -68,8 +69,7 @@ class Step:
     def heads(self) -> HeadTrace:
         """Queries, keys, values, normalisers and contributions of every head."""
         seen = self.seen
-        layer, padded = cast((self.block.heads, seen.padded()), common_dtype(self.block.heads, seen))
-        out = at_once(_head_trace, layer, padded.masked() if isinstance(padded, SpaceTime) else padded)
+        out = measured(self.block.heads, _head_trace, seen.masked() if isinstance(seen, SpaceTime) else seen)
         n = seen.n
         parts = out.q, out.k, out.v, out.log_normalizers, out.contributions
         q, k, v, log_normalizers, contributions = (on_device(np.asarray(part)[:, :n]) for part in parts)
@@ -87,7 +87,6 @@ class Step:
         return on_device(np.einsum("hoe,hed->hod", np.asarray(heads.W), np.asarray(heads.V)))
 
 
-@eqx.filter_jit
 def _head_trace(G: Any, mu: Any) -> HeadTrace:
     t = getattr(mu, "times", None)
     q, k, v = G.project_at(mu, mu.points, mu.times) if isinstance(G, RotaryAttention) else G.project(mu, mu.points)

@@ -202,10 +202,16 @@ def rows_of(mu: Any, rows: Sequence[Any]) -> edge.Layout:
     return _ATOMS[len(rows), next(i for i, row in enumerate(rows) if row is mass)]
 
 
-_GAUSSIAN = edge.Layout((), None)
-_ATOMS = {(count, mass): edge.Layout((0,) * count, mass) for count in (2, 3) for mass in range(count)}
+_GAUSSIAN = edge.Layout((), ())
+_ATOMS = {(count, mass): edge.Layout((0,) * count, (mass,)) for count in (2, 3) for mass in range(count)}
 LAYOUTS = {Discrete: _ATOMS[2, 1], SpaceTime: _ATOMS[3, 2]}
 """The order of the fields of the measures that most calls are about."""
+
+
+def measured(G: AbstractInContextMap, program: Callable[..., Any], mu: AbstractAtomic, *numbers: Any) -> Any:
+    """program(G, mu, *numbers) through the edge, for values that are not rows, such as a constant of G at mu."""
+    rows, structure = jax.tree.flatten(mu)
+    return edge.run(known_of(G).layer, program, (structure, rows), numbers, rows_of(mu, rows)._replace(queries=()))
 
 
 def push_through(maps: Sequence[AbstractInContextMap], mu: Any) -> Any:
@@ -225,7 +231,8 @@ def push_through(maps: Sequence[AbstractInContextMap], mu: Any) -> Any:
         if i == 0 and G.masks:
             refuse_blind(mu, mu.times)
         rows, structure = jax.tree.flatten(moved)
-        moved = moved.with_points(edge.run(known_of(G).layer, formula, (structure, rows), (None, None)))
+        points = edge.run(known_of(G).layer, formula, (structure, rows), (None, None), rows_of(moved, rows))
+        moved = moved.with_points(points)
     points = np.asarray(moved.points)[: mu.n]
     if not np.isfinite(points).all():
         # one of the maps refuses it, and says why

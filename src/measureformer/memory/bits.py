@@ -13,7 +13,6 @@ from jaxtyping import Array, Int8
 from measureformer.errors import DtypeError, OptionError, PatternError
 from measureformer.memory.base import AbstractMemory, Retrieval, Walk, cut_walk, room, rows_of, trace_of
 from measureformer.numerics.arrays import default_float, floats, host, positive_int, prng_key, shaped
-from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.types import ArrayLike, Key
 
 Mode = Literal["asynchronous", "synchronous"]
@@ -67,8 +66,7 @@ class AbstractBinaryMemory(AbstractMemory):
         key = None if key is None else prng_key(key)
         if mode not in ("asynchronous", "synchronous"):
             raise OptionError(got=f"mode = {mode!r}", need='"asynchronous" or "synchronous"', do="Leave it out.")
-        start, limit = pad_rows(rows, bucket(len(rows))), np.asarray(steps)
-        walk, t = self.walked(start, limit, key, synchronous=mode == "synchronous", size=room(steps))
+        walk, t = self.walked(rows, np.asarray(steps), key, synchronous=mode == "synchronous", size=room(steps))
         walk = cut_walk(walk, t, len(rows), single=single)
         return Retrieval(walk.state, trace_of(walk), lambda: self.certificate(walk.state))
 
@@ -76,7 +74,7 @@ class AbstractBinaryMemory(AbstractMemory):
     def walked(
         self, start: np.ndarray, limit: np.ndarray, key: Key | None, *, synchronous: bool, size: int
     ) -> tuple[Walk, Array]:
-        """The compiled loop of updates on padded rows, at most `limit` ≤ `size` of them, and how many there were."""
+        """The loop of updates on rows, at most `limit` ≤ `size` of them, with its padding, and how many there were."""
 
     @abc.abstractmethod
     def certificate(self, state: ArrayLike) -> BinaryCertificate:

@@ -22,6 +22,7 @@ from measureformer.memory.bits import (
     binary_states,
     changed_bits,
 )
+from measureformer.numerics import edge
 from measureformer.numerics.arrays import finite, floats, host
 from measureformer.numerics.types import ArrayLike, Key
 
@@ -121,8 +122,8 @@ class Classical(AbstractBinaryMemory):
     def walked(
         self, start: np.ndarray, limit: np.ndarray, key: Key | None, *, synchronous: bool, size: int
     ) -> tuple[Walk, Array]:
-        network = self.couplings, self.bias, np.asarray(self.slack)
-        return _walk(network, start, limit, key, synchronous, size)
+        network = edge.Layer((self.couplings, self.bias, np.asarray(self.slack), synchronous, size))
+        return edge.run(network, _walk, (_NO_ATOMS, ()), (start, limit, key), edge.Layout((), (), (0,)))
 
     def certificate(self, state: ArrayLike) -> BinaryCertificate:
         rows, single = binary_states(state, self.dim)
@@ -150,9 +151,11 @@ def _sign(field: Array, old: Array, slack: Any) -> Array:
     return jnp.where(jnp.abs(field) <= slack, old, jnp.sign(field))
 
 
-@eqx.filter_jit
-def _walk(network: Any, start: Any, limit: Any, key: Any, synchronous: bool, size: int) -> Any:
-    W, b, slack = network
+_NO_ATOMS = jax.tree.structure(())
+
+
+def _walk(network: Any, _: Any, start: Any, limit: Any, key: Any) -> Any:
+    W, b, slack, synchronous, size = network
     d, sweep = W.shape[0], sweeper(W, slack)
 
     def step(state: Array, t: Array) -> tuple[Array, Array]:

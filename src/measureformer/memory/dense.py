@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +24,8 @@ from measureformer.memory.bits import (
     changed_bits,
 )
 from measureformer.memory.interactions import AbstractInteraction, Exponential, Polynomial, fields
-from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics import edge
+from measureformer.numerics.buckets import bucket
 from measureformer.numerics.types import ArrayLike, Key
 
 OVERLAPS = 1 << 22
@@ -142,12 +142,10 @@ class Dense(AbstractBinaryMemory):
     def walked(
         self, start: np.ndarray, limit: np.ndarray, key: Key | None, *, synchronous: bool, size: int
     ) -> tuple[Walk, Array]:
-        n = bucket(self.n)
-        mass = np.zeros(n)
-        mass[: self.n] = 1
-        slack = 0.0 if self.interaction.exact(self.n, self.dim) else 4 * (n + 8) * np.finfo(float).eps
-        network = self.interaction, pad_rows(self.patterns, n), mass, np.asarray(slack)
-        return _walk(network, start, limit, key, synchronous, size)
+        slack = 0.0 if self.interaction.exact(self.n, self.dim) else 4 * (bucket(self.n) + 8) * np.finfo(float).eps
+        network = edge.Layer((self.interaction, np.asarray(slack), synchronous, size))
+        atoms = _PATTERNS, (self.patterns, np.zeros(self.n))
+        return edge.run(network, _walk, atoms, (start, limit, key), edge.Layout((0, 0), (1,), (0,)))
 
     def certificate(self, state: ArrayLike) -> BinaryCertificate:
         rows, single = binary_states(state, self.dim)
@@ -174,10 +172,13 @@ def _blocks(rows: np.ndarray, n: int) -> Iterator[np.ndarray]:
     return (rows[i : i + size] for i in range(0, len(rows), size))
 
 
-@eqx.filter_jit
-def _walk(network: Any, start: Any, limit: Any, key: Any, synchronous: bool, size: int) -> Any:
+_PATTERNS = jax.tree.structure((0, 0))
+
+
+def _walk(network: Any, atoms: Any, start: Any, limit: Any, key: Any) -> Any:
     """The updates of all queries, in blocks of queries whose overlaps fit."""
-    interaction, X, mass, slack = network
+    (interaction, slack, synchronous, size), (X, log_mass) = network, atoms
+    mass = jnp.exp(log_mass)
     (m, bits), n = start.shape, X.shape[0]
     columns, parts = X.T, X.reshape(1 if X.size <= WHOLE else CHUNKS, -1, bits)
 

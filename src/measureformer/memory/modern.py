@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -13,12 +14,13 @@ from jaxtyping import Array, Float
 from measureformer.attention import attend
 from measureformer.errors import DtypeError, OptionError, PatternError
 from measureformer.maps import Attention
+from measureformer.maps.call import quick
 from measureformer.measures import AbstractMeasure, Discrete
 from measureformer.memory import retrieval
 from measureformer.memory.base import AbstractMemory, Retrieval, Walk, cut_walk, iterate, room, rows_of, trace_of
 from measureformer.memory.search import best_key
+from measureformer.numerics import edge
 from measureformer.numerics.arrays import (
-    at_once,
     cast,
     common_dtype,
     floats,
@@ -31,7 +33,6 @@ from measureformer.numerics.arrays import (
     scalar,
     shaped,
 )
-from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.norms import norms
 from measureformer.numerics.types import ArrayLike
 
@@ -178,31 +179,21 @@ class Modern(AbstractMemory):
         energies = _energy(host(log_z), host(rows), host(self.beta), host(mu.log_mass), host(mu.radius()))
         return on_device(energies[0] if single else energies)
 
+    @quick
     def update(self, state: ArrayLike) -> Array:
         """f(ξ) of one state or several, traced or not."""
-        rows, single = rows_of(state, self.dim, "state")
-        if len(rows) * self.n <= STORED and not needs_jax(self.mu, self.beta, rows):
-            new = self._updated(np.asarray(rows[0] if single else rows))
+        mu, beta = self.mu, self.beta
+        patterns = mu.points, mu.log_weights
+        n, dim = patterns[0].shape
+        rows, single = rows_of(state, dim, "state")
+        if len(rows) * n <= STORED and not needs_jax((*patterns, beta, rows)):
+            new = _updated(np.asarray(rows[0] if single else rows), *map(np.asarray, (*patterns, beta)))
             if new is not None:
                 return new
-        rows, mu = cast((rows, self.mu), common_dtype(rows, self.mu))
-        q = host(self.beta).astype(rows.dtype) * rows
+        rows, mu = cast((rows, mu), common_dtype(rows, mu))
+        q = host(beta).astype(rows.dtype) * rows
         new = attend(q, mu.points, mu.points, mu.log_weights).values
         return new[0] if single else new
-
-    def _updated(self, state: np.ndarray) -> Array | None:
-        """The update of few concrete states in NumPy; none where `attend` has a precision to choose or to refuse."""
-        points = np.asarray(self.mu.points)
-        if state.dtype != points.dtype:
-            return None
-        with np.errstate(over="ignore", invalid="ignore"):
-            logits = state @ points.T
-            logits *= np.asarray(self.beta, points.dtype)
-            logits += np.asarray(self.mu.log_weights)
-            logits -= logits.max(axis=-1, keepdims=True)
-            weights = np.exp(logits, out=logits)
-            new = weights @ points / weights.sum(axis=-1, keepdims=True)
-        return on_device(new) if np.isfinite(new).all() else None
 
     def retrieve(
         self, query: ArrayLike, *, steps: int = 100, tol: float | None = None
@@ -219,8 +210,9 @@ class Modern(AbstractMemory):
         dtype = common_dtype(rows, self.mu)
         if tol is None:
             tol = (1e-12 if dtype == np.float64 else 1e-5) * float(self.mu.radius())
-        program = cast((self.mu.padded(), self.beta, pad_rows(rows, bucket(m)), np.asarray(tol)), dtype)
-        walk, t = at_once(_walk, *program, np.asarray(steps), room(steps))
+        fixed, asked = edge.Layer((self.beta, room(steps))), (rows, np.asarray(tol), np.asarray(steps))
+        atoms, structure = jax.tree.flatten(self.mu)
+        walk, t = edge.run(fixed, _walk, (structure, atoms), asked, edge.Layout((0, 0), (1,), (0,)))
         flat = cut_walk(walk, t, m, single=False)
         queries = np.asarray(host(rows), dtype)
 
@@ -331,6 +323,20 @@ def as_attention(memory: Modern) -> Attention:
     return Attention.head(one, one, one, scale=memory.beta)
 
 
+def _updated(state: np.ndarray, points: np.ndarray, log_weights: np.ndarray, beta: np.ndarray) -> Array | None:
+    """The update of few concrete states in NumPy; none where `attend` has a precision to choose or to refuse."""
+    if state.dtype != points.dtype:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        logits = state @ points.T
+        logits *= beta.astype(points.dtype)
+        logits += log_weights
+        logits -= logits.max(axis=-1, keepdims=True)
+        weights = np.exp(logits, out=logits)
+        new = weights @ points / weights.sum(axis=-1, keepdims=True)
+    return on_device(new) if np.isfinite(new).all() else None
+
+
 class HeadMemory(eqx.Module):
     """An attention head in a context, as a memory of keys: value at x = `readout` · memory.update(`queries` · x).
 
@@ -405,8 +411,8 @@ def _apart(rows: np.ndarray, x: np.ndarray) -> np.ndarray:
     return norms(rows.astype(np.float64) - x)
 
 
-@eqx.filter_jit
-def _walk(mu: Discrete, beta: Array, start: Array, tol: Array, limit: Array, size: int) -> Any:
+def _walk(fixed: tuple[Array, int], mu: Discrete, start: Array, tol: Array, limit: Array) -> Any:
+    beta, size = fixed
     log_mass, radius = mu.log_mass, mu.radius()
 
     def step(state: Array, t: Array) -> tuple[Array, Array]:

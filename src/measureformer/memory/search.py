@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from measureformer.attention.blocks import Keys, Queries, fold, over_blocks, shape_of
-from measureformer.numerics.arrays import at_once
-from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+from measureformer.numerics import edge
 from measureformer.numerics.types import ArrayLike
 
 
@@ -22,15 +21,16 @@ def best_key(
 
     An offset of −inf hides a key. Concrete arrays; −inf where nothing is left.
     """
-    m, n = len(q), len(k)
-    own = np.full(m, -1) if own is None else np.asarray(own)
-    padded = pad_rows(q, bucket(m)), pad_rows(k, bucket(n)), pad_log_weights(offsets, bucket(n))
-    top, index = at_once(_best, *padded, pad_rows(own, bucket(m)))
-    return np.asarray(top)[:m], np.asarray(index)[:m]
+    own = np.full(len(q), -1) if own is None else np.asarray(own)
+    top, index = edge.run(_NOTHING, _best, (_KEYS, (k, offsets)), (q, own), _ROWS)
+    return np.asarray(top)[: len(q)], np.asarray(index)[: len(q)]
 
 
-@eqx.filter_jit
-def _best(q: Array, k: Array, offsets: Array, own: Array) -> tuple[Array, Array]:
+_NOTHING, _KEYS, _ROWS = edge.Layer(()), jax.tree.structure((0, 0)), edge.Layout((0, 0), (1,))
+
+
+def _best(_: Any, atoms: tuple[Array, Array], q: Array, own: Array) -> tuple[Array, Array]:
+    k, offsets = atoms
     queries = Queries(q, None, own)
     keys = Keys(k, jnp.zeros((k.shape[0], 0), k.dtype), offsets, None, jnp.arange(k.shape[0]))
 

@@ -69,18 +69,22 @@ def pad_log_weights(log_weights: Any, size: int) -> Any:
 
 
 def pad_all(
-    atoms: Sequence[Any], axes: Sequence[int], mass: int | None, queries: Sequence[Any], query_axes: Sequence[int]
+    atoms: Sequence[Any], axes: Sequence[int], masses: Sequence[int], queries: Sequence[Any], query_axes: Sequence[int]
 ) -> tuple[list[Any], list[Any]]:
-    """Atoms and queries padded to their buckets along these axes; `mass` is the place of the log-weights.
+    """Atoms and queries padded to their buckets along these axes; `masses` are the places of log-weights.
 
-    Without log-weights atoms are not rows, and stay as they are; so does a query that is None.
+    Without log-weights atoms are not rows, and stay as they are; so do queries that are None, and those without an
+    axis. Two measures are padded to one size, that of the larger one.
     """
-    rows = list(atoms)
-    if mass is not None:
-        size = bucket(rows[0].shape[axes[0]])
+    rows, asked = list(atoms), list(queries)
+    if masses:
+        largest = masses if len(masses) > 1 else (0,)
+        size = bucket(max(rows[i].shape[axes[i]] for i in largest))
         for i, row in enumerate(rows):
-            rows[i] = pad_axis(row, size, axes[i], -np.inf if i == mass else None)
-    if queries[0] is None:
-        return rows, list(queries)
-    size = bucket(queries[0].shape[query_axes[0]])
-    return rows, [None if a is None else pad_axis(a, size, axis) for a, axis in zip(queries, query_axes, strict=True)]
+            rows[i] = pad_axis(row, size, axes[i], -np.inf if i in masses else None)
+    if query_axes and asked[0] is not None:
+        size = bucket(asked[0].shape[query_axes[0]])
+        for i, axis in enumerate(query_axes):
+            if asked[i] is not None:
+                asked[i] = pad_axis(asked[i], size, axis)
+    return rows, asked

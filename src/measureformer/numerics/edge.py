@@ -2,13 +2,14 @@
 
 A program is a function `program(layer, atoms, *queries)` of fixed arrays, of rows with mass, and of rows that are asked
 about. `call` brings them to one precision, pads both kinds of rows to bucket sizes, so that a new number compiles
-nothing, runs one compiled program, and cuts the padding off. Arrays in pieces take a second way, which `parallel`
-provides. Tracers pass through: they meet the program as they are.
+nothing, runs one compiled program, and cuts the padding off. `run` is for programs whose values are not rows. Arrays in
+pieces take a second way, which `parallel` provides. Tracers pass through: they meet the program as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -17,13 +18,21 @@ from jax.core import Tracer
 from jax.extend.core import get_opaque_trace_state
 from jax.sharding import SingleDeviceSharding
 
-from measureformer.numerics.arrays import at_once, cast, common_dtype, elsewhere, is_floating, on_device
+from measureformer.numerics.arrays import (
+    all_on_device,
+    at_once,
+    cast,
+    common_dtype,
+    elsewhere,
+    is_floating,
+    is_spread,
+    is_traced,
+)
 from measureformer.numerics.buckets import pad_all
 
 Program = Callable[..., Any]
-_PROGRAMS: dict[Any, Program] = {}
-"""Compiled programs, one for all layers of the same structure."""
-
+PROGRAMS = 512
+"""Compiled programs that are kept for layers to come; a layer keeps its own for as long as it lives."""
 
 _UNTRACED = elsewhere(get_opaque_trace_state)
 
@@ -32,9 +41,10 @@ class Layout(NamedTuple):
     """Along which axis there are rows, for each array of atoms, of queries, and of values."""
 
     atoms: tuple[int, ...]
-    mass: int | None
-    """Which of the atoms' arrays holds log-weights; None where atoms are not rows, as in a Gaussian."""
+    masses: tuple[int, ...]
+    """Which of the atoms' arrays hold log-weights; none where atoms are not rows, as in a Gaussian."""
     queries: tuple[int, ...] = (0, 0)
+    """Queries beyond these are not rows: numbers, or random keys."""
     values: tuple[int, ...] = (0,)
     finite: tuple[int, ...] = (0,)
     """Which of the values must be finite."""
@@ -66,11 +76,11 @@ class Layer:
         """`program` as a compiled function of the layer's arrays, the atoms' arrays, and the queries."""
         found = self._programs.get((program, atoms))
         if found is None:
-            key = program, atoms, *self.key
-            found = self._programs[program, atoms] = _PROGRAMS.setdefault(key, _compiled(*key))
+            found = self._programs[program, atoms] = _compiled(program, atoms, *self.key)
         return found
 
 
+@lru_cache(PROGRAMS)
 def _compiled(program: Program, atoms: Any, structure: Any, kept: tuple[bool, ...], others: Any) -> Program:
     def run(arrays: Sequence[Any], rows: Sequence[Any], queries: Sequence[Any]) -> Any:
         given, fixed = iter(arrays), iter(others)
@@ -108,7 +118,7 @@ def call(
     for array in (*rows, *queries):
         if array is None:
             continue
-        if array.dtype not in precisions:
+        if array.dtype not in precisions and is_floating(array):
             precisions = precisions | {np.dtype(array.dtype)}
         if type(array) is not np.ndarray:
             if isinstance(array, Tracer):
@@ -125,7 +135,7 @@ def call(
         return _ways[0](run, arrays, rows, queries, layout, lambda bad: refuse(dtype, bad))
     axis, counted = (layout.atoms[0], rows[0]) if queries[0] is None else (layout.queries[0], queries[0])
     count = counted.shape[axis]
-    rows, queries = pad_all(rows, layout.atoms, layout.mass, queries, layout.queries)
+    rows, queries = pad_all(rows, layout.atoms, layout.masses, queries, layout.queries)
     now = get_opaque_trace_state() == _UNTRACED
     found = run(arrays, rows, queries) if now else elsewhere(run, arrays, rows, queries)
     values = found if type(found) is tuple else (found,)
@@ -138,12 +148,22 @@ def call(
             refuse(dtype, ~good)
     # what needs no cut is on the device already, unless the user has set a mesh
     if seen[0].shape != values[0].shape or type(values[0].sharding) is not SingleDeviceSharding:
-        values = [on_device(a) for a in seen]
+        values = all_on_device(seen)
     return values[0] if len(values) == 1 else values
 
 
-def run(layer: Layer, program: Program, atoms: tuple[Any, Sequence[Any]], queries: Sequence[Any]) -> Any:
-    """The values of the program at rows that have bucket sizes already, on the device: not cut, and not looked at."""
+def run(
+    layer: Layer, program: Program, atoms: tuple[Any, Sequence[Any]], queries: Sequence[Any], layout: Layout
+) -> Any:
+    """The values of the program as they are, on the device: not cut, and not looked at.
+
+    What lies in pieces is gathered.
+    """
     dtype = common_dtype(layer.arrays, list(atoms[1]), list(queries))
-    rows, queries = cast((list(atoms[1]), list(queries)), dtype)
-    return at_once(layer.compiled(program, atoms[0]), layer.arrays_in(dtype), rows, queries)
+    rows, asked = cast((list(atoms[1]), list(queries)), dtype)
+    compiled, arrays = layer.compiled(program, atoms[0]), layer.arrays_in(dtype)
+    if layer.traced or is_traced(rows, asked):
+        return compiled(arrays, rows, asked)
+    if is_spread(rows):
+        rows = [np.asarray(row) for row in rows]
+    return at_once(compiled, arrays, *pad_all(rows, layout.atoms, layout.masses, asked, layout.queries))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -25,7 +25,7 @@ def in_pieces(run: Program, arrays: Any, rows: Any, queries: Any, layout: Layout
         stays = queries[0] is None or is_spread(queries)
         count = None if stays else queries[0].shape[layout.queries[0]]
         rows_in_pieces = is_spread(rows)
-        filled, asked = pad_all(rows, layout.atoms, layout.mass, [None] if stays else queries, layout.queries)
+        filled, asked = pad_all(rows, layout.atoms, layout.masses, [None] if stays else queries, layout.queries)
         placed = _placed(run, over(mesh, *([TOKENS] if stays else [])))
         with jax.set_mesh(mesh):
             y = placed(arrays, rows if rows_in_pieces else filled, queries if stays else asked)
@@ -36,6 +36,6 @@ def in_pieces(run: Program, arrays: Any, rows: Any, queries: Any, layout: Layout
         return on_device(y)
 
 
-@cache
+@lru_cache(64)
 def _placed(run: Any, place: Any) -> Any:
     return jax.jit(run.__wrapped__, out_shardings=place)

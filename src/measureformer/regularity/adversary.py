@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +13,10 @@ from jaxtyping import Array
 from measureformer.errors import DimensionMismatchError, NotFiniteError, OptionError, ShapeError
 from measureformer.maps import Attention
 from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.call import measured
 from measureformer.measures import Discrete, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic, concrete
-from measureformer.numerics.arrays import cast, common_dtype, finite, floats, on_device, positive_int, prng_key, shaped
+from measureformer.numerics.arrays import common_dtype, finite, floats, on_device, positive_int, prng_key, shaped
 from measureformer.numerics.random import normal
 from measureformer.numerics.types import ArrayLike, Key
 from measureformer.regularity.local import ball_radius, displaced, require_map, stretch
@@ -125,9 +125,7 @@ def _candidates(G: AbstractInContextMap, n: int, radius: float, key: Array) -> l
 
 def _climbed(G: AbstractInContextMap, mu: Any, key: Array, radius: float, steps: int) -> tuple[float, Any]:
     """The constant after the ascent from mu, and the measure that has it."""
-    layer, padded = cast((G, mu.padded()), common_dtype(G, mu))
-    # as arrays, because plain numbers would be compiled into the program
-    value, points = _ascent(layer, padded, key, np.asarray(radius, padded.points.dtype), np.asarray(steps))
+    value, points = measured(G, _ascent, mu, key, np.asarray(radius), np.asarray(steps))
     if not math.isfinite(float(value)):
         raise NotFiniteError(
             got=f"a derivative of {G} that is not finite at a cloud of radius {radius:g}",
@@ -137,7 +135,6 @@ def _climbed(G: AbstractInContextMap, mu: Any, key: Array, radius: float, steps:
     return float(value), mu.with_points(on_device(np.asarray(points)[: mu.n]))
 
 
-@eqx.filter_jit
 def _ascent(G: AbstractInContextMap, mu: AbstractAtomic, key: Array, radius: Any, steps: Any) -> tuple[Array, Array]:
     """Projected gradient steps of adapted length: longer after a success, shorter after a failure."""
     start = jax.random.normal(key, mu.points.shape, mu.points.dtype)

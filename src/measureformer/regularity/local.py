@@ -14,9 +14,9 @@ from jaxtyping import Array
 
 from measureformer.errors import DtypeError, NotFiniteError, OptionError
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
-from measureformer.maps.call import refuse_input, refuse_part
+from measureformer.maps.call import measured, refuse_input, refuse_part
 from measureformer.measures.atomic import AbstractAtomic, concrete
-from measureformer.numerics.arrays import at_once, cast, common_dtype, positive_int, prng_key
+from measureformer.numerics.arrays import at_once, positive_int, prng_key
 from measureformer.numerics.lanczos import SingularTriple, top_singular
 from measureformer.numerics.norms import norms
 from measureformer.numerics.types import Key
@@ -93,11 +93,8 @@ def local_lipschitz(
     active = mu.rows(np.flatnonzero(np.asarray(mu.log_weights) > -math.inf))
     times = getattr(active, "times", None)
     refuse_input(G, active, active.points, times)
-    layer, padded = cast((G, active.padded()), common_dtype(G, active))
     start = at_once(jax.random.key, 0) if key is None else prng_key(key)
-    # plain numbers would be compiled into the program
-    options = np.asarray(tol, padded.points.dtype), np.asarray(max_iterations)
-    found, upper = at_once(_compiled, layer, padded, start, *options)
+    found, upper = measured(G, constants, active, start, np.asarray(tol), np.asarray(max_iterations))
     lower, residual = float(found.value), float(found.residual)
     if not math.isfinite(lower + residual):
         refuse_part(G, active, active.points, times)
@@ -136,10 +133,10 @@ def _check(G: Any, mu: Any, tol: Any) -> None:
         raise OptionError(got=f"tol = {tol!r}", need="a number between 0 and 1", do="Leave it out for 1e-6.")
 
 
-@eqx.filter_jit
-def _compiled(
+def constants(
     G: AbstractInContextMap, mu: AbstractAtomic, key: Array, tol: Any, max_iterations: Any
 ) -> tuple[SingularTriple, Array]:
+    """The attained constant with its evidence, and the certified one. Under `jit`."""
     start = jax.random.normal(key, mu.points.shape, mu.points.dtype)
     found = stretch(G, mu, start, tol=tol, max_iterations=max_iterations)
     found = _less_rounding(G, mu, found, tol)

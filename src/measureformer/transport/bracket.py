@@ -87,14 +87,12 @@ def wasserstein_bracket(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) 
     # each atom was moved by at most two roundings per coordinate, and W_p by no more than the atoms of both clouds
     moved = 4 * math.sqrt(atoms.x.shape[1]) * float(np.finfo(np.float64).eps)
     # rounded away from the distance: the units, the mass and the precision of the answer err by a few last places
-    kind, masses = pair.dtype, [float(mass) for mass in pair.masses]
-    logs = abs(float(pair.log_masses[0]))
-    slack = (32 + (logs + len(a) + len(b)) / p) * float(np.finfo(kind).eps) + abs(masses[1] / masses[0] - 1) / p
+    masses, logs = [float(mass) for mass in pair.masses], abs(float(pair.log_masses[0]))
+    slack = (32 + (logs + len(a) + len(b)) / p) * float(np.finfo(pair.dtype).eps) + abs(masses[1] / masses[0] - 1) / p
     low, high = max(lower - moved, 0.0) * (1 - slack), (upper + moved) * (1 + slack)
     units = size, huge, masses[0] ** (1 / p)
-    return Bracket(
-        *(pair.result(_rounded(*part)) for part in (((low, *units), kind, 0.0), ((high, *units), kind, np.inf)))
-    )
+    outward = _rounded((low, *units), pair.dtype, 0.0), _rounded((high, *units), pair.dtype, math.inf)
+    return Bracket(*map(pair.result, outward))
 
 
 def _rounded(factors: tuple[float, ...], kind: np.dtype[Any], towards: float) -> np.ndarray:

@@ -15,8 +15,8 @@ from measureformer.attention import attend
 from measureformer.errors import NoClosedFormError, OptionError
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
-from measureformer.numerics.arrays import at_once, cast, common_dtype, floats, host, is_traced, namespace, on_device
-from measureformer.numerics.buckets import bucket
+from measureformer.numerics import edge
+from measureformer.numerics.arrays import cast, common_dtype, floats, host, is_traced, namespace, on_device
 from measureformer.numerics.sinkhorn import (
     Softmin,
     sinkhorn_potentials,
@@ -64,11 +64,7 @@ class Entropic(eqx.Module):
     @cached_property
     def own(self) -> SelfTransport:
         """Transport of mu and of nu to itself, computed on first access."""
-        mu, nu, eps = self.problem
-        if is_traced(self.problem):
-            return _own(mu, nu, eps, self.tol, self.max_iterations)
-        size = bucket(max(mu.n, nu.n))
-        return at_once(_own, mu.padded(size), nu.padded(size), eps, self.tol, self.max_iterations)
+        return _run(_own, *self.problem, self.tol, self.max_iterations)
 
     @property
     def divergence(self) -> Float[Array, ""]:
@@ -109,15 +105,9 @@ def sinkhorn(
     level = _checked(eps, tol, max_iterations)
     tol, max_iterations = float(tol), int(max_iterations)
     traced = is_traced(mu, nu, level)
-    kind = common_dtype(mu, nu)
-    level = cast(level, kind) if traced else on_device(np.asarray(level, kind))
-    if traced:
-        cost, (f, g), *evidence = _compiled(mu, nu, level, tol, max_iterations)
-    else:
-        # one size for both: the problems of the divergence share their shapes
-        size = bucket(max(mu.n, nu.n))
-        found = at_once(_compiled, mu.padded(size), nu.padded(size), level, tol, max_iterations)
-        cost, (f, g), *evidence = found
+    level = cast(level, common_dtype(mu, nu)) if traced else on_device(np.asarray(level, common_dtype(mu, nu)))
+    cost, (f, g), *evidence = _run(_solution, mu, nu, level, tol, max_iterations)
+    if not traced:
         f, g = on_device(np.asarray(f)[: mu.n]), on_device(np.asarray(g)[: nu.n])
     residual, converged, iterations = evidence
     return Entropic(cost, (f, g), residual, converged, iterations, (mu, nu, level), tol, max_iterations)
@@ -138,8 +128,15 @@ def _checked(eps: Any, tol: float, max_iterations: int) -> Any:
     return eps
 
 
-@eqx.filter_jit
-def _compiled(mu: AbstractAtomic, nu: AbstractAtomic, eps: Array, tol: float, max_iterations: int) -> tuple[Any, ...]:
+def _run(program: Any, mu: AbstractAtomic, nu: AbstractAtomic, eps: Any, tol: float, max_iterations: int) -> Any:
+    rows, structure = jax.tree.flatten((mu, nu))
+    masses = tuple(i for i, row in enumerate(rows) if row is mu.log_weights or row is nu.log_weights)
+    layout = edge.Layout((0,) * len(rows), masses, ())
+    return edge.run(edge.Layer((tol, max_iterations)), program, (structure, rows), (eps,), layout)
+
+
+def _solution(settings: Any, pair: Any, eps: Array) -> tuple[Any, ...]:
+    (tol, max_iterations), (mu, nu) = settings, pair
     tol, (x, log_a), (y, log_b) = _prepared(mu, nu, eps, tol)
     fixed = jax.lax.stop_gradient((x, log_a, y, log_b, eps))
     start, steps = jax.lax.stop_gradient(_start(*fixed, tol, max_iterations))
@@ -152,8 +149,8 @@ def _compiled(mu: AbstractAtomic, nu: AbstractAtomic, eps: Array, tol: float, ma
     return cost, potentials, solved.residual, solved.residual <= 2 * tol, steps + solved.iterations
 
 
-@eqx.filter_jit
-def _own(mu: AbstractAtomic, nu: AbstractAtomic, eps: Array, tol: float, max_iterations: int) -> SelfTransport:
+def _own(settings: Any, pair: Any, eps: Array) -> SelfTransport:
+    (tol, max_iterations), (mu, nu) = settings, pair
     tol, *clouds = _prepared(mu, nu, eps, tol)
     found = [
         symmetric_potentials(
