@@ -80,3 +80,11 @@ def test_a_gaussian_has_no_measure_after_its_blow_up() -> None:
     assert float(traj.at(0.25).log_mass) == 1.0
     with pytest.raises(errors.TimeError, match=r"from 0 to 0\.4"):
         traj.at(0.6)
+
+
+def test_the_last_time_of_a_gaussian_in_single_precision_is_one_of_its_times() -> None:
+    # 0.7 rounds down: kills a comparison in double precision
+    single = mf.Gaussian(np.ones(1, np.float32), np.eye(1, dtype=np.float32))
+    traj = mf.flow(mf.Linear(np.array([[-1.0]], np.float32)), single, [0.0, 0.7])
+    assert traj.times.dtype == np.float32
+    assert traj.at(0.7).same_as(traj.measures[-1])

@@ -99,7 +99,7 @@ class DensityTrajectory(AbstractTrajectory):
 
     velocity: Depthwise
     initial: Density
-    times: Float[Array, " k"]
+    _times: Float[Array, " k"]
     masses: Float[Array, "k ..."]
     """Mass of each cell at these times."""
     lost: Float[Array, " k"]
@@ -118,7 +118,11 @@ class DensityTrajectory(AbstractTrajectory):
         return on_device(np.asarray(self.masses) / sizes.prod())
 
     @property
-    def measures(self) -> tuple[Discrete, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] computed here
+    def times(self) -> Float[Array, " k"]:
+        return self._times
+
+    @property
+    def measures(self) -> tuple[Discrete, ...]:
         """An atom at the centre of each cell, at these times."""
         return tuple(Discrete.weighted(self.centers, m.ravel()) for m in np.asarray(self.masses))
 

@@ -49,8 +49,7 @@ class GaussianTrajectory(AbstractTrajectory):
     settings: Settings
     end: float = eqx.field(static=True)
     """The last requested time."""
-    times: Float[Array, " t"]
-    """The requested times before the blow-up: all of them if there is none."""
+    _times: Float[Array, " t"]
     means: Float[Array, "t d"]
     covs: Float[Array, "t d d"]
     roots: Float[Array, "t d r"]
@@ -59,7 +58,12 @@ class GaussianTrajectory(AbstractTrajectory):
     """When the Gaussian becomes infinite, if that happens before the last requested time."""
 
     @property
-    def measures(self) -> tuple[Gaussian, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] computed here
+    def times(self) -> Float[Array, " t"]:
+        """The requested times before the blow-up: all of them if there is none."""
+        return self._times
+
+    @property
+    def measures(self) -> tuple[Gaussian, ...]:
         pairs = zip(np.asarray(self.means), np.asarray(self.covs), strict=True)
         return tuple(Gaussian(mean, cov, log_mass=self.initial.log_mass) for mean, cov in pairs)
 
@@ -192,26 +196,6 @@ def _exact(G: AbstractInContextMap, state: Any, times: np.ndarray) -> _Piece | N
         means = np.exp(v * t) * (mean + (slopes * (v * along.T @ A @ mean)) @ along.T)
     # on overflow the solver runs instead: its error says how far it got
     return _Piece(known, means, roots, blow_up) if np.isfinite(means).all() and np.isfinite(roots).all() else None
-
-
-def moment_rates(G: AbstractInContextMap, gaussian: Gaussian) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-    """m' and Σ' of the flow with velocity G at a Gaussian; both are zero at a stationary point.
-
-    Arguments:
-        G: a map that is affine on Gaussians, a layer whose flow keeps Gaussians.
-        gaussian: where the rates are evaluated.
-
-    >>> import measureformer as mf
-    >>> G = mf.Attention.head([[1.0]], [[1.0]], [[1.0]])
-    >>> [part.tolist() for part in moment_rates(G, mf.Gaussian([1.0], [[2.0]]))]
-    [[3.0], [[8.0]]]
-    """
-    G.check_meets(gaussian, None)
-    if not G.affine_on(gaussian):
-        raise no_closed_form(G, gaussian, "flow")
-    matrix, shift = map(np.asarray, affine_parts(*cast((G, gaussian), common_dtype(G, gaussian))))
-    moved = matrix @ np.asarray(gaussian.cov)
-    return on_device(matrix @ np.asarray(gaussian.center) + shift), on_device(moved + moved.T)
 
 
 @eqx.filter_jit

@@ -16,7 +16,7 @@ from measureformer.errors import OptionError, SpreadError, TimeError
 from measureformer.flows.flow_map import FlowMap, particles, refuse_failure
 from measureformer.flows.integrate import Solved
 from measureformer.flows.log_density import with_log_density
-from measureformer.flows.run import travel
+from measureformer.flows.run import row, travel
 from measureformer.flows.schedule import Schedule
 from measureformer.flows.settings import Settings
 from measureformer.flows.trajectory import AbstractTrajectory
@@ -54,13 +54,13 @@ class Trajectory(AbstractTrajectory):
     """On a grid: the largest proven error of attention, in any velocity. None where it was streamed."""
 
     @property
-    def times(self) -> Float[np.ndarray, " k"]:  # pyright: ignore[reportIncompatibleVariableOverride] computed here
+    def times(self) -> Float[np.ndarray, " k"]:
         return self.schedule.moments
 
     @property
-    def measures(self) -> tuple[AbstractAtomic, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] computed
+    def measures(self) -> tuple[AbstractAtomic, ...]:
         points = host(self.points)
-        take = _row if is_spread(points) else operator.getitem
+        take = row if is_spread(points) else operator.getitem
         return tuple(self.initial.with_points(on_device(take(points, i))) for i in range(len(points)))
 
     def map(self, t: ArrayLike) -> FlowMap:
@@ -181,6 +181,4 @@ def _compiled(layers: Depthwise, mu: Any, schedule: Schedule, settings: Settings
     return points, solved._replace(states=None)
 
 
-# axis 0 holds the times; the rows of axis 1 stay where they are
-_row = jax.jit(lambda points, i: points[i])
 _compiled_density = eqx.filter_jit(with_log_density)

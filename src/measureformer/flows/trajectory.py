@@ -1,13 +1,12 @@
 """`AbstractTrajectory`: what `mf.flow` returns, whatever moves."""
 
-# no postponed annotations here: Equinox reads AbstractVar from the class, not from a string
+from __future__ import annotations
 
 import abc
 from typing import Any
 
 import equinox as eqx
 import numpy as np
-from equinox import AbstractVar
 from jaxtyping import Array
 
 from measureformer.errors import NoClosedFormError, TimeError
@@ -20,12 +19,15 @@ from measureformer.numerics.types import ArrayLike
 class AbstractTrajectory(eqx.Module):
     """A moving measure: `measures` at `times`, `at(t)` in between, and `map(t)`, the flow as an in-context map."""
 
-    initial: AbstractVar[Any]
-    """What moves, as it was passed to `mf.flow`: atoms, a `Gaussian` or a `Density`."""
-    times: AbstractVar[np.ndarray | Array]
-    """The requested times, (k,); of a Gaussian those before its blow-up."""
-    measures: AbstractVar[tuple[Any, ...]]
-    """The measures at these times."""
+    @property
+    @abc.abstractmethod
+    def times(self) -> np.ndarray | Array:
+        """The requested times, (k,); of a Gaussian those before its blow-up."""
+
+    @property
+    @abc.abstractmethod
+    def measures(self) -> tuple[AbstractMeasure, ...]:
+        """The measures at these times."""
 
     @abc.abstractmethod
     def map(self, t: ArrayLike) -> FlowMap:
@@ -51,7 +53,9 @@ class AbstractTrajectory(eqx.Module):
 
     def _moment(self, t: ArrayLike, *, stored: bool = False) -> float:
         """t as a number, refused outside of the interval; with `stored` unless it is one of the times."""
-        moment, times = float(scalar(t, "t")), np.asarray(self.times)
+        times = np.asarray(self.times)
+        # in their precision: 0.7 is later than the same number in single precision
+        moment = float(np.asarray(scalar(t, "t"), times.dtype))
         if not (bool((times == moment).any()) if stored else times[0] <= moment <= times[-1]):
             raise TimeError(
                 got=f"t = {moment:g} on a trajectory from {times[0]:g} to {times[-1]:g}",
