@@ -160,10 +160,11 @@ def _parts(
             do="Pass the velocity; check a network of several layers one layer at a time.",
         )
     concrete((traj, G), "weak_residual")
-    times, measures = np.asarray(traj.times, np.float64), tuple(traj.measures)
-    if not all(isinstance(mu, AbstractAtomic) for mu in measures):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    times, given = np.asarray(traj.times, np.float64), tuple(traj.measures)
+    measures = tuple(mu for mu in given if isinstance(mu, AbstractAtomic))
+    if len(measures) < len(given):
         raise DtypeError(
-            got=f"measures of type {type(measures[0]).__name__}",
+            got=f"measures of type {type(given[0]).__name__}",
             need="measures with atoms",
             do="Take the flow of atoms; those of a Gaussian are mu.discretize(n).",
         )
