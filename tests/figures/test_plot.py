@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from io import BytesIO
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,7 +15,6 @@ from scipy import stats
 
 import measureformer as mf
 from measureformer.errors import DtypeError, MeasureformerError, NotFiniteError, ShapeError
-from measureformer.figures.clouds import draw_paths
 from measureformer.figures.draw import draw
 from measureformer.lens.diagnose import Diagnosis
 from planting import a_result
@@ -37,10 +35,14 @@ def moved(points: np.ndarray) -> Any:
 
 
 def gaussians(dim: int) -> Any:
-    """A trajectory of Gaussians, which is drawn from these three attributes."""
-    times = np.array([0.0, 0.5, 2.0])
-    measures = tuple(mf.Gaussian(np.full(dim, t), np.diag(np.linspace(1, 2, dim)) * (1 + t)) for t in times)
-    return SimpleNamespace(initial=measures[0], measures=measures, times=times)
+    """Σ(t) = Σ_0/(1 + 2t Σ_0) and a mean that decays, in closed form."""
+    G = mf.Attention.head(np.eye(dim), np.eye(dim), -np.eye(dim))
+    return mf.flow(G, mf.Gaussian(np.ones(dim), np.diag(np.linspace(1, 2, dim))), [0.0, 0.5, 2.0])
+
+
+def density(dim: int) -> Any:
+    masses = RNG.uniform(size=(20, 10)[:dim])
+    return mf.flow(mf.Linear(-np.eye(dim)), mf.flows.Density(masses, [(-2.0, 2.0)] * dim), [0.0, 0.5, 2.0])
 
 
 @pytest.fixture(scope="module")
@@ -139,11 +141,20 @@ class TestTrajectories:
             np.testing.assert_array_equal(segment, np.stack([[0.0, 1.0, 3.0], own], axis=1))
 
     def test_of_gaussians_mean_and_two_standard_deviations(self) -> None:
-        axes = draw_paths(gaussians(1)).axes[0]
-        np.testing.assert_array_equal(axes.lines[0].get_ydata(), [0.0, 0.5, 2.0])
+        axes = mf.plot(moving := gaussians(1)).axes[0]
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), moving.means[:, 0])
         band = axes.collections[0].get_paths()[0].vertices
-        assert band[:, 1].max() == pytest.approx(2 + 2 * 3**0.5)
-        assert len(draw_paths(gaussians(2)).axes[0].lines) == 6
+        assert band[:, 1].max() == pytest.approx(1 + 2)  # mean 1 and variance 1 at first, and shrinking
+        assert len(mf.plot(gaussians(2)).axes[0].lines) == 6
+
+    def test_of_densities_a_curve_for_each_time_and_the_last_one_in_the_plane(self) -> None:
+        moving = density(1)
+        lines = mf.plot(moving).axes[0].lines
+        for line, values in zip(lines, moving.densities, strict=True):
+            np.testing.assert_array_equal(line.get_data(), [moving.centers[:, 0], values])
+        moving = density(2)
+        (mesh,) = mf.plot(moving).axes[0].collections
+        np.testing.assert_array_equal(np.asarray(mesh.get_array()), moving.densities[-1].T)
 
 
 class TestNumbers:
@@ -232,6 +243,9 @@ KINDS: dict[str, Any] = {
     "space-time": mf.SpaceTime.sequence(CLOUD),
     "density": LINE,
     "ellipses": MIXTURE,
+    "moving Gaussian": gaussians(2),
+    "moving density": density(1),
+    "density in the plane": density(2),
     "spectrum": np.exp(-np.arange(30.0)),
     "plane": np.exp(1j * np.arange(30.0)),
     "heads": RNG.normal(size=(24, 16)),

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 from scipy.linalg import expm
 
 import measureformer as mf
@@ -24,9 +23,10 @@ from flow_examples import DIM, cloud, head, largest
 from launching import PATIENCE, environment
 from measureformer import errors
 from measureformer.flows import run as _run
-from measureformer.flows.saved import Folder
+from measureformer.flows import saved as _saved
 from measureformer.parallel import progress
 from measureformer.storage.fingerprint import fingerprint
+from measureformer.storage.safetensors import read_safetensors, to_safetensors
 
 TIMES = [0.0, 0.3, 0.31, 0.8, 1.0]
 
@@ -35,28 +35,28 @@ TIMES = [0.0, 0.3, 0.31, 0.8, 1.0]
 def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Everything is written at once; and how many times had been reached at each write."""
     counts: list[int] = []
-    write = Folder.write
+    write = _saved.write
 
-    def noted(folder: Folder, stand: Any, points: Any) -> None:
+    def noted(folder: Any, stand: Any, points: Any) -> None:
         write(folder, stand, points)
         counts.append(stand.reached)
 
     monkeypatch.setattr(_run, "PAUSE", 0.0)
-    monkeypatch.setattr(Folder, "write", noted)
+    monkeypatch.setattr(_saved, "write", noted)
     return counts
 
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, after: int, error: type[BaseException] = KeyboardInterrupt) -> list[Any]:
     """Raise in the middle of the loop, after that many writes; returns what was written."""
-    write, done = Folder.write, []
+    write, done = _saved.write, []
 
-    def broken(folder: Folder, stand: Any, points: Any) -> None:
+    def broken(folder: Any, stand: Any, points: Any) -> None:
         write(folder, stand, points)
         done.append(stand)
         if len(done) == after:
             raise error
 
-    monkeypatch.setattr(Folder, "write", broken)
+    monkeypatch.setattr(_saved, "write", broken)
     return done
 
 
@@ -278,18 +278,18 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 OTHERS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
-    "velocity": ((head(1), cloud(), [0.0, 0.5, 1.0]), {}, "another velocity"),
+    "velocity": ((head(1), cloud(), [0.0, 0.5, 1.0]), {}, "other velocity"),
     "class": ((mf.HardmaxAttention(*(getattr(head(), k) for k in "QKVW")), cloud(), [0.0, 0.5, 1.0]), {}, "velocity"),
-    "measure": ((head(), cloud(1), [0.0, 0.5, 1.0]), {}, "another measure"),
-    "weights": ((head(), mf.Discrete.uniform(cloud().points), [0.0, 0.5, 1.0]), {}, "another measure"),
+    "measure": ((head(), cloud(1), [0.0, 0.5, 1.0]), {}, "other measure"),
+    "weights": ((head(), mf.Discrete.uniform(cloud().points), [0.0, 0.5, 1.0]), {}, "other measure"),
     "times": ((head(), cloud(), [0.0, 0.5, 1.5]), {}, "other times"),
     "tolerance": (
         (head(), cloud(), [0.0, 0.5, 1.0]),
         {"steps": diffrax.PIDController(rtol=1e-5, atol=1e-6)},
-        "other settings",
+        "control.rtol 1e-06 there, 1e-05 here",
     ),
-    "solver": ((head(), cloud(), [0.0, 0.5, 1.0]), {"solver": "heun"}, "other settings"),
-    "steps": ((head(), cloud(), [0.0, 0.5, 1.0]), {"steps": 2}, "other settings"),
+    "solver": ((head(), cloud(), [0.0, 0.5, 1.0]), {"solver": "heun"}, "solver 'Tsit5' there, 'Heun' here"),
+    "steps": ((head(), cloud(), [0.0, 0.5, 1.0]), {"steps": 2}, "steps None there, 2 here"),
 }
 
 
@@ -297,7 +297,7 @@ OTHERS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
 def test_another_flow_is_refused(case: str, good: Path) -> None:
     given, options, words = OTHERS[case]
     before = {path.name: path.read_bytes() for path in good.iterdir()}
-    with pytest.raises(errors.SavedRunError, match=f"holds the flow of .*{words}"):
+    with pytest.raises(errors.SavedRunError, match=f"holds another run .*{words}"):
         mf.flow(*given, **options, save=good)
     assert before == {path.name: path.read_bytes() for path in good.iterdir()}
 
@@ -308,13 +308,14 @@ def test_another_velocity_is_refused_when_loading(good: Path) -> None:
 
 
 def changed_json(folder: Path, **entries: Any) -> None:
-    about = json.loads((folder / "flow.json").read_text())
-    (folder / "flow.json").write_text(json.dumps(about | entries))
+    about = json.loads((folder / "problem.json").read_text())
+    (folder / "problem.json").write_text(json.dumps(about | entries))
 
 
 def changed(folder: Path, name: str, **arrays: Any) -> None:
     file = folder / f"{name}.safetensors"
-    save_file({key: value for key, value in (load_file(file) | arrays).items() if value is not None}, file)
+    found, metadata = read_safetensors(file)
+    file.write_bytes(to_safetensors({k: v for k, v in (found | arrays).items() if v is not None}, metadata))
 
 
 def cut(folder: Path, name: str) -> None:
@@ -323,32 +324,45 @@ def cut(folder: Path, name: str) -> None:
 
 
 DAMAGES: dict[str, tuple[Any, str]] = {
-    "no JSON": (lambda f: (f / "flow.json").write_text("{"), "flow.json, which cannot be read"),
-    "not text": (lambda f: (f / "flow.json").write_bytes(b"\xff\xfe"), "flow.json, which cannot be read"),
-    "a list": (lambda f: (f / "flow.json").write_text("[1]"), "not of the format 1"),
-    "another format": (lambda f: changed_json(f, format=2), "not of the format 1"),
-    "no solver": (lambda f: changed_json(f, solver="magic"), "no good entry 'solver'"),
-    "a solver that is a list": (lambda f: changed_json(f, solver=["tsit5"]), "no good entry 'solver'"),
-    "no measure": (lambda f: changed_json(f, kind="Gaussian"), "no good entry 'kind'"),
-    "times in words": (lambda f: changed_json(f, times=["now", "then"]), "no good entry 'times'"),
+    "no JSON": (lambda f: (f / "problem.json").write_text("{"), "problem.json, which cannot be read"),
+    "not text": (lambda f: (f / "problem.json").write_bytes(b"\xff\xfe"), "problem.json, which cannot be read"),
+    "a list": (lambda f: (f / "problem.json").write_text("[1]"), "problem.json, which is not"),
+    "another format": (
+        lambda f: changed_json(f, format=2),
+        "not that of a flow in the format 3|format 2 there, 3 here",
+    ),
+    "no solver": (lambda f: changed_json(f, solver="magic"), "not that of a flow|solver .* there, 'Tsit5' here"),
+    "a solver that is a list": (
+        lambda f: changed_json(f, solver=["tsit5"]),
+        "not that of a flow|solver .* there, 'Tsit5' here",
+    ),
+    "no measure": (lambda f: changed_json(f, kind="Gaussian"), "not that of a flow|kind 'Gaussian' there"),
+    "times in words": (lambda f: changed_json(f, times=["now", "then"]), "not that of a flow|other times"),
     "truncated points": (lambda f: cut(f, "points-000001"), "points-000001.safetensors, which cannot be read"),
     "no points": (lambda f: (f / "points-000001.safetensors").unlink(), "points-000001.* cannot be read"),
     "points of another shape": (
         lambda f: changed(f, "points-000001", points=np.zeros((2, 6, DIM))),
-        r"points of shape \(2, 6, 2\) instead of \(2, 7, 2\)",
+        r"points of shape \(2, 6, 2\) in float64 instead of \(k, 7, 2\)",
     ),
-    "points of no shape": (lambda f: changed(f, "points-000001", points=np.array(0.0)), "holds no points"),
+    "points of no shape": (lambda f: changed(f, "points-000001", points=np.array(0.0)), r"points of shape \(\)"),
     "points in single precision": (
         lambda f: changed(f, "points-000001", points=np.zeros((2, 7, DIM), np.float32)),
-        "in float32 instead of float64",
+        r"in float32 instead of \(k, 7, 2\) in float64",
     ),
-    "other arrays": (lambda f: changed(f, "points-000001", points=None, lines=np.zeros(3)), "holds no points"),
+    "other arrays": (lambda f: changed(f, "points-000001", points=None, lines=np.zeros(3)), r"points of shape \(0,\)"),
     "truncated state": (lambda f: cut(f, "state"), "state.safetensors, which cannot be read"),
     "more times than there are": (lambda f: changed(f, "state", counts=np.array([9, 0, 0, 0])), "counts"),
-    "nested too deeply": (lambda f: (f / "flow.json").write_text("[" * 10**5), "flow.json, which cannot be read"),
-    "too many layers": (lambda f: changed_json(f, layers=10**12), "no good entry 'layers'"),
-    "no steps": (lambda f: changed_json(f, steps=0), "no good entry 'steps'"),
-    "a state without counts": (lambda f: changed(f, "state", counts=None), "state.safetensors, which has"),
+    "nested too deeply": (lambda f: (f / "problem.json").write_text("[" * 10**5), "problem.json, which cannot be read"),
+    "too many layers": (lambda f: changed_json(f, layers=10**12), "not that of a flow|layers 1000000000000 there"),
+    "no steps": (lambda f: changed_json(f, steps=0), "not that of a flow|steps 0 there"),
+    "a state without counts": (
+        lambda f: changed(f, "state", counts=None),
+        "state.safetensors, which has counts missing",
+    ),
+    "points of another run": (
+        lambda f: (f / "points-000001.safetensors").write_bytes(to_safetensors({"points": np.zeros((2, 7, DIM))})),
+        "points-000001.safetensors, which belongs to another run",
+    ),
     "an executable": (lambda f: (f / "state.safetensors").write_bytes(b"\x7fELF" * 99), "cannot be read"),
 }
 
@@ -384,8 +398,9 @@ def test_measures_that_are_damaged_are_refused_when_loading(good: Path, tmp_path
     for path in good.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     for arrays, words in (
-        ({"log_weights": np.zeros(3)}, r"log_weights of shape \(3,\) instead of \(7,\)"),
-        ({"points": np.zeros(7)}, r"points of shape \(7,\)"),
+        ({"log_weights": np.zeros(3)}, "is no Discrete"),
+        ({"log_weights": np.zeros(7, np.float32)}, "is no Discrete"),
+        ({"points": np.zeros(7)}, "is no Discrete"),
         ({"points": None}, "is no Discrete"),
     ):
         (tmp_path / "initial.safetensors").write_bytes((good / "initial.safetensors").read_bytes())
@@ -394,22 +409,19 @@ def test_measures_that_are_damaged_are_refused_when_loading(good: Path, tmp_path
             mf.flows.load_flow(tmp_path)
     (tmp_path / "initial.safetensors").write_bytes((good / "initial.safetensors").read_bytes())
     changed_json(tmp_path, times=[1.0, 0.5, 0.0])
-    with pytest.raises(errors.SavedRunError, match="of no flow"):
+    with pytest.raises(errors.SavedRunError, match="not that of a flow"):
         mf.flows.load_flow(tmp_path)
 
 
 def test_places_that_are_no_folder_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for act in (
-        lambda: mf.flows.load_flow(tmp_path / "file"),
-        lambda: mf.flow(head(), cloud(), [0.0, 1.0], save=tmp_path / "file"),
-    ):
-        with pytest.raises(errors.SavedRunError, match="file, which is a file; need a folder"):
-            act()
-    with pytest.raises(errors.OutputError, match="Name another folder with save"):
-        mf.flow(head(), cloud(), [0.0, 1.0], save=tmp_path / "file" / "below")
+    with pytest.raises(errors.SavedRunError, match=r"file, in which there is no problem\.json"):
+        mf.flows.load_flow(tmp_path / "file")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(errors.OutputError, match="need a folder that can be written to"):
+            mf.flow(head(), cloud(), [0.0, 1.0], save=place)
     for empty in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(errors.SavedRunError, match=r"no flow\.json"):
+        with pytest.raises(errors.SavedRunError, match=r"no problem\.json"):
             mf.flows.load_flow(empty)
 
 

@@ -187,7 +187,9 @@ def _density(page: _Page, weights: np.ndarray, means: np.ndarray, variances: np.
 
 
 def draw_paths(moving: Any) -> Drawing:
-    """Paths of atoms and the measure at the end; of Gaussians, the first and the last one and those in between."""
+    """Paths of atoms and the measure at the end; Gaussians and densities at the ends and in between."""
+    if hasattr(moving, "densities"):
+        return _moving_density(moving)
     if not hasattr(moving.initial, "points"):
         return _moving_gaussians(moving)
     points, times = np.asarray(moving.points, float), np.asarray(moving.times, float)
@@ -219,8 +221,6 @@ def _moving_gaussians(moving: Any) -> Drawing:
     means, covs = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
     view = _view(means, shares, np.einsum("c,cij->ij", shares, covs))
     with style():
-        from matplotlib import cm, colormaps, colors
-
         page = _Page(f"Gaussian from time {times[0]:.3g} to {times[-1]:.3g}")
         if means.shape[1] == 1:
             for k in range(len(parts[0][0])):
@@ -231,12 +231,36 @@ def _moving_gaussians(moving: Any) -> Drawing:
                 area = page.axes.fill_between(times, mean - 2 * deviation, mean + 2 * deviation, **band)
                 page.legend |= {"mean": line, "2 standard deviations": area}
             return page.done("time", "$x$", equal=False)
-        colours = colormaps[_COLOURS]
-        kept = np.unique(np.linspace(0, len(parts) - 1, 7).round().astype(int))
-        scale = colors.Normalize(times[0], times[-1])
-        for i in kept:
+        for i, colour in _through_time(page, times):
             for mean, cov in zip(parts[i][1], parts[i][2], strict=True):
-                _ellipse(page, view(mean), view.basis.T @ cov @ view.basis, colours(scale(times[i])), filled=False)
-        hue = cm.ScalarMappable(scale, colours)
-        page.drawing.colorbar(hue, ax=page.axes, label="time", shrink=0.9, pad=0.02).outline.set_visible(False)
+                _ellipse(page, view(mean), view.basis.T @ cov @ view.basis, colour, filled=False)
         return page.done(*view.names, equal=True)
+
+
+def _moving_density(moving: Any) -> Drawing:
+    """On the line one curve for each time; in the plane the density at the end."""
+    values, times = np.asarray(moving.densities, float), np.asarray(moving.times, float)
+    centers = np.asarray(moving.centers, float)
+    with style():
+        page = _Page(f"Density on {values[0].size:,} cells from time {times[0]:.3g} to {times[-1]:.3g}")
+        if values.ndim == 2:
+            for i, colour in _through_time(page, times):
+                page.axes.plot(centers[:, 0], values[i], color=colour, linewidth=1.2)
+            page.axes.set_ylim(bottom=0.0)
+            return page.done("$x$", "density", equal=False)
+        x, y = (np.unique(centers[:, axis]) for axis in (0, 1))
+        mesh = page.axes.pcolormesh(x, y, values[-1].T, cmap=_COLOURS, rasterized=True)
+        label = f"density at time {times[-1]:.3g}"
+        page.drawing.colorbar(mesh, ax=page.axes, label=label, shrink=0.9, pad=0.02).outline.set_visible(False)
+        return page.done("$x_1$", "$x_2$", equal=True)
+
+
+def _through_time(page: _Page, times: np.ndarray) -> list[tuple[int, Any]]:
+    """At most seven of the times, by number, with their colours; a bar says which is which."""
+    from matplotlib import cm, colormaps, colors
+
+    scale, colours = colors.Normalize(times[0], times[-1]), colormaps[_COLOURS]
+    hue = cm.ScalarMappable(scale, colours)
+    page.drawing.colorbar(hue, ax=page.axes, label="time", shrink=0.9, pad=0.02).outline.set_visible(False)
+    kept = np.unique(np.linspace(0, len(times) - 1, 7).round().astype(int))
+    return [(int(i), colours(scale(times[i]))) for i in kept]

@@ -22,7 +22,7 @@ _DRAWN: dict[str, Callable[[Any], Drawing]] = {
     "SpaceTime": draw_atoms,
     "Gaussian": draw_gaussians,
     "GaussianMixture": draw_gaussians,
-    "Trajectory": draw_paths,
+    "AbstractTrajectory": draw_paths,
     "Figure": draw,
     "Diagnosis": lambda found: draw_heads(_columns(found)),
 }
@@ -41,10 +41,10 @@ def plot(what: Any) -> Drawing:
 
     Arguments:
         what: a measure: `Discrete` with weights as areas, `SpaceTime` with times as colours, `Gaussian` and
-            `GaussianMixture` as ellipses, or as a density on the line. What `mf.flow` returns: paths and their ends.
-            Numbers with one axis: a spectrum, in decreasing order or, if complex, in the plane. Numbers with two axes:
-            a value for each layer and head. What `mf.lens.diagnose` returns: all values of its heads. What `mf.check`
-            returns, or an `mf.Figure`.
+            `GaussianMixture` as ellipses, or as a density on the line. What `mf.flow` returns: paths of atoms and their
+            ends, Gaussians or densities at several times. Numbers with one axis: a spectrum, in decreasing order or, if
+            complex, in the plane. Numbers with two axes: a value for each layer and head. What `mf.lens.diagnose`
+            returns: all values of its heads. What `mf.check` returns, or an `mf.Figure`.
 
     >>> import numpy as np, measureformer as mf
     >>> mu = mf.Discrete.uniform(np.random.default_rng(0).normal(size=(60, 2)))

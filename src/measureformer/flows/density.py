@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import BoxError, NotFiniteError, OptionError, ShapeError, StepLimitError
+from measureformer.flows.flow_map import FlowMap
+from measureformer.flows.trajectory import AbstractTrajectory, no_map
 from measureformer.flows.velocity import Depthwise, alike
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.rescaled import Rescaled
@@ -92,14 +94,14 @@ class Density(eqx.Module):
         self.masses = _cell_masses(density, _grid(self.box, cells))
 
 
-class DensityTrajectory(eqx.Module):
-    """Masses of cells along a flow."""
+class DensityTrajectory(AbstractTrajectory):
+    """Cells that exchange mass: their masses, and what has left the box."""
 
-    velocity: AbstractInContextMap
-    times: Float[Array, " k"]
+    velocity: Depthwise
+    initial: Density
+    _times: Float[Array, " k"]
     masses: Float[Array, "k ..."]
     """Mass of each cell at these times."""
-    box: Float[Array, "d 2"]
     lost: Float[Array, " k"]
     """Mass that has left the box by then: `masses` and `lost` add up to the initial mass."""
     steps: int
@@ -107,18 +109,28 @@ class DensityTrajectory(eqx.Module):
     @property
     def centers(self) -> Float[Array, "n d"]:
         """Centres of the cells, the last axis fastest: in the order of `masses[i].ravel()`."""
-        return on_device(_grid(np.asarray(self.box), self.masses.shape[1:]).centers)
+        return on_device(_grid(self.initial.box, self.masses.shape[1:]).centers)
 
     @property
     def densities(self) -> Float[Array, "k ..."]:
         """Mean density in each cell."""
-        sizes = np.diff(np.asarray(self.box))[:, 0] / self.masses.shape[1:]
+        sizes = np.diff(self.initial.box)[:, 0] / self.masses.shape[1:]
         return on_device(np.asarray(self.masses) / sizes.prod())
+
+    @property
+    def times(self) -> Float[Array, " k"]:
+        return self._times
 
     @property
     def measures(self) -> tuple[Discrete, ...]:
         """An atom at the centre of each cell, at these times."""
         return tuple(Discrete.weighted(self.centers, m.ravel()) for m in np.asarray(self.masses))
+
+    def map(self, t: ArrayLike) -> FlowMap:
+        raise no_map("Density")
+
+    def _between(self, t: float) -> Discrete:
+        return move_density(self.velocity, self.initial, np.array([float(self.times[0]), t])).measures[1]
 
 
 def move_density(layers: Depthwise, start: Density, times: np.ndarray) -> DensityTrajectory:
@@ -141,8 +153,7 @@ def move_density(layers: Depthwise, start: Density, times: np.ndarray) -> Densit
     lost = np.concatenate([np.zeros(1), lost[:kept]])
     _refuse_failure(grid, times, reached[:kept], masses, int(count))
     _refuse_leak(grid, times, masses, lost, start.leak)
-    arrays = cast((times, masses, grid.box, lost), given)
-    return DensityTrajectory(velocity, *map(on_device, arrays), steps=int(count))
+    return DensityTrajectory(layers, start, *map(on_device, cast((times, masses, lost), given)), steps=int(count))
 
 
 class _Grid(eqx.Module):

@@ -11,6 +11,7 @@ from measureformer.flows.gaussian import PRECISE, GaussianTrajectory, move_gauss
 from measureformer.flows.particles import Trajectory, move_particles
 from measureformer.flows.schedule import checked_times, scheduled
 from measureformer.flows.settings import Solver, Steps, settings_of, with_grid
+from measureformer.flows.trajectory import AbstractTrajectory
 from measureformer.flows.velocity import Velocity, checked_layers
 from measureformer.measures import Gaussian
 from measureformer.measures.atomic import AbstractAtomic
@@ -58,7 +59,7 @@ def flow(
     steps: Steps | None = None,
     method: Literal["streaming"] | Grid = "streaming",
     save: PathLike | None = None,
-) -> Any:
+) -> AbstractTrajectory:
     """The measures mu_t that start from mu at times[0] and move with the velocity: ∂_t mu + div(mu v[mu]) = 0.
 
     The kind of measure decides how: atoms move as particles; a `Gaussian` by the equations of its mean and covariance,

@@ -24,39 +24,55 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import OptionError
-from measureformer.flows.flow_map import refuse_failure
+from measureformer.flows.flow_map import FlowMap, refuse_failure
 from measureformer.flows.integrate import STOPPED, SUCCESS, Solved, solve
 from measureformer.flows.schedule import Schedule, scheduled
 from measureformer.flows.settings import Accuracy, Settings
+from measureformer.flows.trajectory import AbstractTrajectory, no_map
 from measureformer.flows.velocity import Depthwise
 from measureformer.maps import Attention
 from measureformer.maps.base import AbstractInContextMap, affine_parts, no_closed_form
 from measureformer.measures import Gaussian
 from measureformer.numerics.arrays import at_once, cast, common_dtype, default_float, is_traced, on_device
+from measureformer.numerics.types import ArrayLike
 
 COLLAPSE = 1e-10
 """A blow-up is declared where the growth rate times the elapsed time exceeds the inverse of this."""
 PRECISE = Accuracy("dopri8", 1e-10, 1e-13, (0.3, 0.4), 1 << 16)
 
 
-class GaussianTrajectory(eqx.Module):
-    """Mean and covariance along a flow of Gaussians."""
+class GaussianTrajectory(AbstractTrajectory):
+    """A Gaussian that moves: its moments, and its blow-up."""
 
-    times: Float[Array, " t"]
-    """The requested times before the blow-up: all of them if there is none."""
+    velocity: Depthwise
+    initial: Gaussian
+    settings: Settings
+    end: float = eqx.field(static=True)
+    """The last requested time."""
+    _times: Float[Array, " t"]
     means: Float[Array, "t d"]
     covs: Float[Array, "t d d"]
     roots: Float[Array, "t d r"]
     """Σ = R Rᵀ with as many columns as the rank of the first covariance; under a trace Σ = R Σ_0 Rᵀ."""
     blow_up: float | None
     """When the Gaussian becomes infinite, if that happens before the last requested time."""
-    log_mass: Float[Array, ""]
+
+    @property
+    def times(self) -> Float[Array, " t"]:
+        """The requested times before the blow-up: all of them if there is none."""
+        return self._times
 
     @property
     def measures(self) -> tuple[Gaussian, ...]:
-        """The Gaussians at `times`."""
         pairs = zip(np.asarray(self.means), np.asarray(self.covs), strict=True)
-        return tuple(Gaussian(mean, cov, log_mass=self.log_mass) for mean, cov in pairs)
+        return tuple(Gaussian(mean, cov, log_mass=self.initial.log_mass) for mean, cov in pairs)
+
+    def map(self, t: ArrayLike) -> FlowMap:
+        raise no_map("Gaussian")
+
+    def _between(self, t: float) -> Gaussian:
+        times = np.array([float(self.times[0]), t, self.end])
+        return move_gaussian(self.velocity, self.initial, times, self.settings).measures[1]
 
     def rank(self, threshold: float = 1e-2) -> np.ndarray:
         """Numerical rank of each covariance.
@@ -81,7 +97,8 @@ def move_gaussian(layers: Depthwise, gaussian: Gaussian, times: np.ndarray, sett
     dtype, given = default_float(), common_dtype(layers, gaussian)
     maps, start = cast((layers.maps, gaussian), dtype)
     if is_traced(maps, start):
-        return _traced(Depthwise(maps), start, scheduled(times, len(maps), None), settings, given)
+        found = _traced(Depthwise(maps), start, scheduled(times, len(maps), None), settings)
+        return GaussianTrajectory(layers, gaussian, settings, float(times[-1]), *cast(found, given), blow_up=None)
     state = np.asarray(start.center), _thin_root(np.asarray(start.cov))
     pieces: list[_Piece] = []
     for layer, moments in zip(maps, _shared(times, len(maps)), strict=True):
@@ -91,12 +108,11 @@ def move_gaussian(layers: Depthwise, gaussian: Gaussian, times: np.ndarray, sett
         state = pieces[-1].means[-1], pieces[-1].roots[-1]
     wanted, means, roots = _at(times, pieces)
     arrays = cast((wanted, means, roots @ roots.swapaxes(1, 2), roots), given)
-    return GaussianTrajectory(*map(on_device, arrays), blow_up=pieces[-1].blow_up, log_mass=gaussian.log_mass)
+    given = layers, gaussian, settings, float(times[-1])
+    return GaussianTrajectory(*given, *map(on_device, arrays), blow_up=pieces[-1].blow_up)
 
 
-def _traced(
-    layers: Depthwise, start: Gaussian, schedule: Schedule, settings: Settings, given: Any
-) -> GaussianTrajectory:
+def _traced(layers: Depthwise, start: Gaussian, schedule: Schedule, settings: Settings) -> tuple[Array, ...]:
     """With derivatives: Σ = RΣ_0Rᵀ and R = I at first, which is smooth also where Σ_0 is singular."""
 
     def field(index: Any, t: Any, y: Any) -> Any:
@@ -106,8 +122,7 @@ def _traced(
     found = solve(field, first, schedule, settings).states
     means, moved = (jnp.concatenate([a[None], b]) for a, b in zip(first, found, strict=True))
     covs = moved @ start.cov @ moved.swapaxes(1, 2)
-    arrays = cast((on_device(schedule.moments), means, covs, moved), given)
-    return GaussianTrajectory(*arrays, blow_up=None, log_mass=start.log_mass)
+    return on_device(schedule.moments), means, covs, moved
 
 
 class _Piece(NamedTuple):
@@ -181,26 +196,6 @@ def _exact(G: AbstractInContextMap, state: Any, times: np.ndarray) -> _Piece | N
         means = np.exp(v * t) * (mean + (slopes * (v * along.T @ A @ mean)) @ along.T)
     # on overflow the solver runs instead: its error says how far it got
     return _Piece(known, means, roots, blow_up) if np.isfinite(means).all() and np.isfinite(roots).all() else None
-
-
-def moment_rates(G: AbstractInContextMap, gaussian: Gaussian) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
-    """m' and Σ' of the flow with velocity G at a Gaussian; both are zero at a stationary point.
-
-    Arguments:
-        G: a map that is affine on Gaussians, a layer whose flow keeps Gaussians.
-        gaussian: where the rates are evaluated.
-
-    >>> import measureformer as mf
-    >>> G = mf.Attention.head([[1.0]], [[1.0]], [[1.0]])
-    >>> [part.tolist() for part in moment_rates(G, mf.Gaussian([1.0], [[2.0]]))]
-    [[3.0], [[8.0]]]
-    """
-    G.check_meets(gaussian, None)
-    if not G.affine_on(gaussian):
-        raise no_closed_form(G, gaussian, "flow")
-    matrix, shift = map(np.asarray, affine_parts(*cast((G, gaussian), common_dtype(G, gaussian))))
-    moved = matrix @ np.asarray(gaussian.cov)
-    return on_device(matrix @ np.asarray(gaussian.center) + shift), on_device(moved + moved.T)
 
 
 @eqx.filter_jit

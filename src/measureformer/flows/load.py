@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from measureformer.errors import MeasureformerError, SavedRunError
 from measureformer.flows.particles import Trajectory
-from measureformer.flows.saved import Folder
-from measureformer.flows.schedule import checked_times, scheduled
-from measureformer.flows.settings import settings_from
+from measureformer.flows.saved import KINDS, read_initial, read_points, read_reached
+from measureformer.flows.schedule import Schedule, checked_times, scheduled
+from measureformer.flows.settings import Settings, settings_from
 from measureformer.flows.velocity import Velocity, checked_layers
 from measureformer.numerics.arrays import cast, on_device
 from measureformer.numerics.types import PathLike
 from measureformer.storage.fingerprint import fingerprint
+from measureformer.storage.folder import FORMAT, RunFolder, damaged
+
+MOST_LAYERS = 10**6
 
 
 def load_flow(folder: PathLike, velocity: Velocity | None = None) -> Trajectory:
@@ -32,36 +36,44 @@ def load_flow(folder: PathLike, velocity: Velocity | None = None) -> Trajectory:
     ...     mf.flows.load_flow(folder).measures[-1].same_as(traj.measures[-1])
     True
     """
-    saved = Folder.at(folder)
-    if saved is None:
+    path = Path(folder)
+    if not (path / "problem.json").exists():
         raise SavedRunError(
-            got=f"{Path(folder)}, in which there is no flow.json",
+            got=f"{path}, in which there is no problem.json",
             need="a folder that mf.flow has written",
             do="Pass what was passed as save.",
         )
-    about, initial, reached = saved.about, saved.initial(), saved.reached()
+    run, about = RunFolder.existing(path)
+    schedule, settings = _described(path, about)
+    reached, error = read_reached(run, len(schedule.times))
     if reached == 0:
         raise SavedRunError(
-            got=f"{saved.path}, a run that has not come to its second time yet",
+            got=f"{path}, a run that has not come to its second time yet",
             need="points at two times",
             do="Wait, or pass the folder to mf.flow as save to resume it.",
         )
-    try:
-        schedule = scheduled(checked_times(about["times"]), about["layers"], about["steps"]).cut(reached)
-    except (MeasureformerError, ArithmeticError) as error:
-        raise SavedRunError(
-            got=f"{saved.path}, whose flow.json is of no flow ({error})",
-            need="a folder that mf.flow has written",
-            do="Run the flow again, into a new folder.",
-        ) from error
+    initial = read_initial(run, about["kind"])
     layers = None
     if velocity is not None:
         layers = cast(checked_layers(velocity), initial.points.dtype)
         if fingerprint(layers) != about["velocity"]:
-            raise saved.other("velocity")
-    parts = saved.points(reached, initial.points.shape, initial.points.dtype)
+            raise SavedRunError(
+                got=f"{path}, which holds the flow of another velocity",
+                need="the folder of the same flow",
+                do="Pass the velocity of that flow, or leave it out.",
+            )
+    parts = read_points(run, reached, initial.points.shape, initial.points.dtype)
     points = on_device(np.concatenate([np.asarray(initial.points)[None], *parts]))
-    settings = settings_from(about)
-    assert settings is not None  # `Folder.at` has refused everything else
-    error = None if about.get("tol") is None else saved.error()
-    return Trajectory(layers, initial, points, schedule, settings, error)
+    return Trajectory(layers, initial, points, schedule.cut(reached), settings, None if settings.tol is None else error)
+
+
+def _described(path: Path, about: dict[str, Any]) -> tuple[Schedule, Settings]:
+    """When and how the flow was solved, from a JSON file that may be anybody's."""
+    try:
+        if about["format"] == FORMAT and about["kind"] in KINDS and 1 <= about["layers"] <= MOST_LAYERS:
+            settings = settings_from(about)
+            if settings is not None and (about["steps"] is None) == (about["control"] is not None):
+                return scheduled(checked_times(about["times"]), about["layers"], about["steps"]), settings
+    except (MeasureformerError, ArithmeticError, KeyError, TypeError, ValueError):
+        pass
+    raise damaged(path / "problem.json", f"is not that of a flow in the format {FORMAT}")

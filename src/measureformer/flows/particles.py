@@ -16,9 +16,10 @@ from measureformer.errors import OptionError, SpreadError, TimeError
 from measureformer.flows.flow_map import FlowMap, particles, refuse_failure
 from measureformer.flows.integrate import Solved
 from measureformer.flows.log_density import with_log_density
-from measureformer.flows.run import travel
+from measureformer.flows.run import row, travel
 from measureformer.flows.schedule import Schedule
 from measureformer.flows.settings import Settings
+from measureformer.flows.trajectory import AbstractTrajectory
 from measureformer.flows.velocity import Depthwise
 from measureformer.maps.queries import queries_of
 from measureformer.measures.atomic import AbstractAtomic, concrete
@@ -32,7 +33,6 @@ from measureformer.numerics.arrays import (
     is_traced,
     on_device,
     positive_int,
-    scalar,
     shaped,
 )
 from measureformer.numerics.buckets import bucket, pad_axis, pad_rows
@@ -40,8 +40,8 @@ from measureformer.numerics.random import normal
 from measureformer.numerics.types import ArrayLike, Key, PathLike
 
 
-class Trajectory(eqx.Module):
-    """A moving measure: `measures` at `times`, `at(t)` in between, and `map(t)`, the flow as an in-context map."""
+class Trajectory(AbstractTrajectory):
+    """Atoms that move: `points` at `times`, and densities along their paths by `log_density`."""
 
     velocity: Depthwise | None
     """None if the trajectory was loaded without it."""
@@ -55,14 +55,12 @@ class Trajectory(eqx.Module):
 
     @property
     def times(self) -> Float[np.ndarray, " k"]:
-        """The requested times."""
         return self.schedule.moments
 
     @property
     def measures(self) -> tuple[AbstractAtomic, ...]:
-        """The measures at these times."""
         points = host(self.points)
-        take = _row if is_spread(points) else operator.getitem
+        take = row if is_spread(points) else operator.getitem
         return tuple(self.initial.with_points(on_device(take(points, i))) for i in range(len(points)))
 
     def map(self, t: ArrayLike) -> FlowMap:
@@ -73,19 +71,10 @@ class Trajectory(eqx.Module):
         """
         return FlowMap(self._moved_by(), self.schedule.until(self._moment(t)), self._streaming())
 
-    def at(self, t: ArrayLike) -> AbstractAtomic:
-        """The measure at time t: stored if t is one of the times, computed otherwise.
-
-        Arguments:
-            t: as in `map`.
-        """
-        moment = self._moment(t)
-        known = np.flatnonzero(self.times == moment)
-        if len(known):
-            return self.measures[int(known[0])]
+    def _between(self, t: float) -> AbstractAtomic:
         if self.settings.tol is None:
-            return self.map(moment).push(self.initial)
-        parts = self._moved_by(), self.initial, self.schedule.until(moment), self.settings
+            return self.map(t).push(self.initial)
+        parts = self._moved_by(), self.initial, self.schedule.until(t), self.settings
         return self.initial.with_points(on_device(np.asarray(at_once(travel, *parts, None)[0][-1])))
 
     def log_density(
@@ -154,16 +143,8 @@ class Trajectory(eqx.Module):
     def _streaming(self) -> Settings:
         return dataclasses.replace(self.settings, tol=None)
 
-    def _moment(self, t: ArrayLike) -> float:
-        moment, times = float(scalar(t, "t")), self.times
-        inside = times[0] <= moment <= times[-1] if not self.schedule.most else bool((times == moment).any())
-        if not inside:
-            raise TimeError(
-                got=f"t = {moment:g} on a trajectory from {times[0]:g} to {times[-1]:g}",
-                need="one of its times" if self.schedule.most else "a time in this interval",
-                do="Ask for it in `times` of mf.flow.",
-            )
-        return moment
+    def _moment(self, t: ArrayLike, *, stored: bool = False) -> float:
+        return super()._moment(t, stored=stored or bool(self.schedule.most))
 
 
 def move_particles(
@@ -200,6 +181,4 @@ def _compiled(layers: Depthwise, mu: Any, schedule: Schedule, settings: Settings
     return points, solved._replace(states=None)
 
 
-# axis 0 holds the times; the rows of axis 1 stay where they are
-_row = jax.jit(lambda points, i: points[i])
 _compiled_density = eqx.filter_jit(with_log_density)

@@ -5,7 +5,6 @@ over devices, or whose attention follows plans for a grid. What lies between two
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,17 +13,17 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from measureformer.flows import saved
 from measureformer.flows.flow_map import refuse_failure
 from measureformer.flows.follow import Follower, Held
 from measureformer.flows.integrate import NO_STEPS_LEFT, NOT_FINITE, SUCCESS, Solved
-from measureformer.flows.saved import Folder, opened
 from measureformer.flows.schedule import Schedule
 from measureformer.flows.settings import Settings
 from measureformer.flows.velocity import Depthwise
 from measureformer.numerics.arrays import is_elsewhere, is_spread, on_device
 from measureformer.parallel.mesh import TOKENS, mesh_of, over, placed
 from measureformer.parallel.progress import bar
-from measureformer.storage.lock import only_writer
+from measureformer.storage.folder import RunFolder
 
 CALL = 0.5
 """Seconds that one call of the compiled program should last: rarely enough to cost nothing, and then Ctrl-C works."""
@@ -135,7 +134,7 @@ class Run:
         state, ending = steps.advance(problem, stand.state, stand.since, ahead, budget, self.mesh)
         arrived = int(np.isfinite(np.asarray(ending.times)).sum()) if ending.ok else 0
         count = min(arrived, leg.outputs, len(self.times) - stand.reached)
-        found = [self.layers.settled(_row(ending.found, i)) for i in range(count)]
+        found = [self.layers.settled(row(ending.found, i)) for i in range(count)]
         reached, since = stand.reached + count, int(ending.since)
         if not self.equal and reached < len(self.times) and self.times[reached] <= np.asarray(state.begin):
             # more times than one call keeps were passed: it is made again for the others
@@ -208,14 +207,16 @@ def travel(
     """
     mesh = mesh_of(initial) if is_spread(initial) else None
     run = Run(layers, initial if mesh is not None else initial.padded(), schedule, settings, mesh)
-    folder = None if save is None else opened(save, layers, initial, schedule, settings)
-    with nullcontext() if folder is None else only_writer(folder.path):
+    about = {} if save is None else saved.described(layers, initial, schedule, settings)
+    with RunFolder.of(save, about) as folder:
+        if folder is not None:
+            saved.write_initial(folder, initial)
         record = _driven(run, folder, initial.n)
     stand, points = record.stand, _joined(initial, schedule, record, folder, mesh)
     if stand.code != SUCCESS:
         # equal steps are known to be good at the times only, adaptive ones after each
         moment = schedule.moments[stand.reached] if schedule.most else stand.state.begin
-        last = _row(points, stand.reached) if schedule.most else stand.state.points
+        last = row(points, stand.reached) if schedule.most else stand.state.points
         last = last if mesh is not None else on_device(np.asarray(last)[: initial.n])
         refuse_failure(
             Solved(None, on_device(np.asarray(stand.code)), moment, None), initial.with_points(last), settings
@@ -224,7 +225,7 @@ def travel(
 
 
 def _joined(
-    initial: Any, schedule: Schedule, record: Record, folder: Folder | None, mesh: Any
+    initial: Any, schedule: Schedule, record: Record, folder: RunFolder | None, mesh: Any
 ) -> Float[Array, "k n d"]:
     """All points, which are on disk or in memory."""
     if mesh is not None and folder is None:
@@ -232,7 +233,7 @@ def _joined(
     if folder is None:
         parts = [np.asarray(points)[None] for points in record.pending]
     else:
-        parts = folder.points(record.stand.reached, initial.points.shape, initial.points.dtype)
+        parts = saved.read_points(folder, record.stand.reached, initial.points.shape, initial.points.dtype)
     joined = np.concatenate([np.asarray(initial.points)[None], *parts])
     return on_device(joined) if mesh is None else placed(joined, over(mesh, None, TOKENS))
 
@@ -243,15 +244,15 @@ def _stacked(states: tuple[Array, ...], place: Any) -> Array:
 
 
 # axis 0 holds the times; the rows of axis 1 stay where they are
-_row = jax.jit(lambda points, i: points[i])
+row = jax.jit(lambda points, i: points[i])
 
 
-def _driven(run: Run, folder: Folder | None, rows: int) -> Record:
+def _driven(run: Run, folder: RunFolder | None, rows: int) -> Record:
     """The whole run. What is saved is saved whatever happens, and not kept in memory."""
     record = written = Record(_resumed(run, folder, rows))
     # workers take the same steps in every call; the clock of each would tell it something else
     together = is_elsewhere(run.mu)
-    saved, budget, warm = time.monotonic(), run.settings.limit if together else 1, False
+    last_write, budget, warm = time.monotonic(), run.settings.limit if together else 1, False
     first, last = float(run.start), float(run.times[-1])
     with bar("flow", last - first, shown=jax.process_index() == 0) as show:
         try:
@@ -264,9 +265,9 @@ def _driven(run: Run, folder: Folder | None, rows: int) -> Record:
                 if warm and not together:
                     budget = max(1, min(4 * budget, int(CALL * record.taken / max(now - began, 1e-9))))
                 warm = True  # the first call has compiled the program
-                if folder is not None and (now - saved >= PAUSE or _bytes(record) >= CHUNK):
+                if folder is not None and (now - last_write >= PAUSE or _bytes(record) >= CHUNK):
                     record = written = _kept(folder, record)
-                    saved = now
+                    last_write = now
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_farewell(run, folder, record.stand)) from None
         finally:
@@ -275,20 +276,21 @@ def _driven(run: Run, folder: Folder | None, rows: int) -> Record:
     return record
 
 
-def _farewell(run: Run, folder: Folder | None, stand: Stand) -> str:
+def _farewell(run: Run, folder: RunFolder | None, stand: Stand) -> str:
     reached = f"interrupted at t = {run.time(stand):.6g} of {float(run.times[-1]):g}"
     if folder is None:
         return f'{reached}; nothing is kept. With save="folder" the same call would resume it.'
     return f"{reached}, which is saved in {folder.path}: the same call resumes it."
 
 
-def _resumed(run: Run, folder: Folder | None, rows: int) -> Stand:
+def _resumed(run: Run, folder: RunFolder | None, rows: int) -> Stand:
     begun = run.begin()  # costs no velocity
-    stand = None if folder is None else folder.stand(begun, run.possible)
+    stand = None if folder is None else saved.read_stand(folder, begun, run.possible)
     if folder is None or stand is None:
         return begun
     # a file that is missing is better noticed now than after the last step
-    folder.points(stand.reached, (rows, run.mu.dim), run.mu.points.dtype, read=False)
+    for _ in saved.read_points(folder, stand.reached, (rows, run.mu.dim), run.mu.points.dtype):
+        pass
     state, held = jax.tree.map(run.placed, (stand.state, stand.held))
     return stand._replace(state=state, held=held)
 
@@ -299,8 +301,8 @@ def _further(run: Run, record: Record, budget: int, rows: int | None) -> Record:
     return Record(stand, (*record.pending, *points), taken)
 
 
-def _kept(folder: Folder, record: Record) -> Record:
-    folder.write(record.stand, list(record.pending))
+def _kept(folder: RunFolder, record: Record) -> Record:
+    saved.write(folder, record.stand, list(record.pending))
     return Record(record.stand)
 
 

@@ -96,17 +96,14 @@ def control_numbers(settings: Settings) -> dict[str, float | None] | None:
 
 
 def settings_from(about: dict[str, Any]) -> Settings | None:
-    """Settings from the description of a saved flow; None if it does not describe any."""
+    """Settings from the description of a saved flow; None, or an error of any kind, if it does not describe any."""
     import diffrax
 
     solver, numbers, tol = solver_of(about["solver"]), about["control"], about["tol"]
     if solver is None or about["limit"] < 1:
         return None
-    try:
-        control = None if numbers is None else _control(diffrax.PIDController(**{n: numbers[n] for n in NUMBERS}))
-        return Settings(solver, control, None if tol is None else np.asarray(_share(tol, "tol")), about["limit"])
-    except (KeyError, TypeError, ValueError, OptionError):
-        return None
+    control = None if numbers is None else _control(diffrax.PIDController(**{n: numbers[n] for n in NUMBERS}))
+    return Settings(solver, control, None if tol is None else np.asarray(_share(tol, "tol")), about["limit"])
 
 
 def name_of(solver: Any) -> str:

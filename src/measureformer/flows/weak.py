@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,30 +12,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DtypeError, OptionError, ShapeError, TimeError
+from measureformer.flows.trajectory import AbstractTrajectory
 from measureformer.flows.velocity import Depthwise, alike
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, cast, common_dtype
 from measureformer.numerics.buckets import bucket
-from measureformer.numerics.types import ArrayLike
 
 ScalarFunction = Callable[[Array], Array]
 SCALES = (0.5, 1.0, 2.0)
 DIRECTIONS = 3
-
-
-class MovingMeasure(Protocol):
-    """Measures at times: what flows return."""
-
-    @property
-    def times(self) -> ArrayLike:
-        """Increasing times, (k,)."""
-        ...
-
-    @property
-    def measures(self) -> Sequence[AbstractAtomic]:
-        """The measure at each time."""
-        ...
 
 
 class WeakResidual(eqx.Module):
@@ -67,7 +53,7 @@ class WeakResidual(eqx.Module):
 
 
 def weak_residual(
-    traj: MovingMeasure,
+    traj: AbstractTrajectory,
     velocity: AbstractInContextMap | None = None,
     *,
     tests: Sequence[ScalarFunction] | None = None,
@@ -79,7 +65,7 @@ def weak_residual(
     other time. More times make both sharper.
 
     Arguments:
-        traj: what `flow` returns, or any object with `times` and `measures` with atoms.
+        traj: what `flow` returns, if its measures have atoms.
         velocity: the velocity to check against; that of the trajectory by default.
         tests: JAX functions ψ of one point (d,) with values in R; by default waves and bumps of three scales around the
             mean.
@@ -156,7 +142,7 @@ def _checked(tests: Sequence[ScalarFunction]) -> tuple[ScalarFunction, ...]:
 
 
 def _parts(
-    traj: MovingMeasure, velocity: AbstractInContextMap | None
+    traj: AbstractTrajectory, velocity: AbstractInContextMap | None
 ) -> tuple[np.ndarray, tuple[AbstractAtomic, ...], AbstractInContextMap]:
     if not hasattr(traj, "times") or not hasattr(traj, "measures"):
         raise DtypeError(
@@ -174,12 +160,13 @@ def _parts(
             do="Pass the velocity; check a network of several layers one layer at a time.",
         )
     concrete((traj, G), "weak_residual")
-    times, measures = np.asarray(traj.times, np.float64), tuple(traj.measures)
-    if not all(isinstance(mu, AbstractAtomic) for mu in measures):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    times, given = np.asarray(traj.times, np.float64), tuple(traj.measures)
+    measures = tuple(mu for mu in given if isinstance(mu, AbstractAtomic))
+    if len(measures) < len(given):
         raise DtypeError(
-            got=f"measures of type {type(measures[0]).__name__}",
+            got=f"measures of type {type(given[0]).__name__}",
             need="measures with atoms",
-            do="Take the trajectory of mf.flow; Gaussians have moment_rates instead.",
+            do="Take the flow of atoms; those of a Gaussian are mu.discretize(n).",
         )
     if len(times) != len(measures) or len(times) < 3 or (np.diff(times) <= 0).any():
         raise TimeError(

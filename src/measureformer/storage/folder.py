@@ -63,6 +63,12 @@ class RunFolder(NamedTuple):
                 )
             yield RunFolder(folder, fingerprint(text))
 
+    @staticmethod
+    def existing(path: Path) -> tuple[RunFolder, dict[str, Any]]:
+        """The folder of a computation, to be read, and what its `problem.json` says."""
+        about = read_json(file := path / "problem.json")
+        return RunFolder(path, fingerprint(file.read_text(encoding="utf-8"))), about
+
     def part(self, name: str, make: Callable[[], Any]) -> Any:
         """The JSON value in `name.json`; made, and written, if it is not there, cut off, or of another problem."""
         file = self.path / f"{name}.json"
@@ -143,7 +149,7 @@ def read_json(file: Path) -> dict[str, Any]:
             need=f"a folder with {file.name}, as training leaves it",
             do="Train first, with `measureformer incontext train` or `measureformer text train`, or name its folder.",
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise damaged(file, f"cannot be read ({error})") from error
     if not isinstance(body, dict):
         raise damaged(file, "is not what training writes")
@@ -152,7 +158,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 def damaged(file: Path, what: str) -> SavedRunError:
     return SavedRunError(
-        got=f"{file}, which {what}", need="the files of an earlier training", do="Delete the folder, or choose another."
+        got=f"{file}, which {what}", need="the files of an earlier run", do="Delete the folder, or choose another."
     )
 
 
@@ -163,7 +169,7 @@ def named_leaves(tree: Any) -> dict[str, np.ndarray]:
 
 
 def _differences(there: dict[str, Any], here: dict[str, Any], prefix: str = "") -> str:
-    """What differs between two descriptions, by name and with both values; fingerprints by name alone."""
+    """What differs between two descriptions, by name and with both values; fingerprints and lists by name alone."""
     said: list[str] = []
     for name in sorted({*there, *here}):
         old, new = there.get(name), here.get(name)
@@ -172,5 +178,6 @@ def _differences(there: dict[str, Any], here: dict[str, Any], prefix: str = "") 
             said += [inner] if inner else []
         elif old != new:
             digests = isinstance(old, str) and isinstance(new, str) and len(old) == len(new) == 64
-            said.append(f"other {prefix}{name}" if digests else f"{prefix}{name} {old!r} there, {new!r} here")
+            unsaid = digests or (isinstance(old, list) and isinstance(new, list))
+            said.append(f"other {prefix}{name}" if unsaid else f"{prefix}{name} {old!r} there, {new!r} here")
     return ", ".join(said)
