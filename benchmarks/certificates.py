@@ -53,7 +53,8 @@ TARGETS: dict[str, tuple[Attack, int]] = {
     "retrieval of a modern memory, float64": (modern_attack(np.float64), 150),
     "local_lipschitz, float32": (lipschitz_attack(np.float32), 300),
     "local_lipschitz, float64": (lipschitz_attack(np.float64), 300),
-    "compiled networks, relu": (compiled_attack, 20),
+    "compiled networks, relu": (compiled_attack("relu"), 20),
+    "compiled networks, quadratic": (compiled_attack("quadratic"), 20),
 }
 ABOUT = """Against long double, without slack. Values at most 1 in the last column mean that the bound held; lower and
 upper bounds of numbers that they meet come close to 1. Of heads that are computed together, all count as refused if one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -195,8 +195,16 @@ def _solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray | None:
     return a[:, -1] / np.diag(a[:, :-1])
 
 
-def compiled_attack(seed: int) -> list[Case]:
+def compiled_attack(activation: Literal["relu", "quadratic"]) -> Attack:
     """Compiled polynomials on measures in a box, at its corners, in its middle and anywhere."""
+
+    def attack(seed: int) -> list[Case]:
+        return _compiled(seed, activation)
+
+    return attack
+
+
+def _compiled(seed: int, activation: Literal["relu", "quadratic"]) -> list[Case]:
     rng = np.random.default_rng([seed, 44])
     family, d = str(rng.choice(["ordinary", "small box", "large box", "far box", "long product"])), 2
     centre, half = rng.normal(size=d), 10.0 ** rng.uniform(-1, 0.5)
@@ -212,8 +220,9 @@ def compiled_attack(seed: int) -> list[Case]:
     c, u, v = (rng.normal(size=(2, *shape)) for shape in ((), (d,), (d,)))
     blocks = [mf.universality.Block(A[i], None, c[i], u[i], v[i]) for i in range(2)]
     e = blocks[0] * blocks[1] ** (3 if family == "long product" else 1) * float(rng.normal()) + blocks[1]
+    box = mf.Box(centre - half, centre + half)
     try:
-        net = mf.universality.compile(e, mf.Box(centre - half, centre + half), cells=int(rng.choice([4, 16])))
+        net = mf.universality.compile(e, box, activation=activation, cells=int(rng.choice([4, 16])))
         low, high = np.asarray(net.domain.low), np.asarray(net.domain.high)
         draw = rng.choice([0.0, 0.5, 1.0], (9, d)) if rng.uniform() < 0.5 else rng.uniform(size=(9, d))
         points = np.clip(low + draw * (high - low), low, high)
