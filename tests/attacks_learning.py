@@ -127,6 +127,31 @@ def dense_attack(seed: int) -> list[Case]:
     return [Case(family, max(shares))]
 
 
+def polynomial_attack(seed: int) -> list[Case]:
+    """Fields and energies of a polynomial memory, against integers."""
+    rng = np.random.default_rng([seed, 45])
+    n, d = int(rng.choice([3, 17])), int(rng.choice([5, 60, 300]))
+    degree = int(rng.integers(2, int(600 / np.log(d + 2))))
+    X = rng.choice([-1, 1], (n, d))
+    family = str(rng.choice(["random", "duplicates", "opposite"]))
+    if family != "random":
+        X = X[rng.integers(0, 2, n)] * (rng.choice([-1, 1], (n, 1)) if family == "opposite" else 1)
+    state = np.where(rng.uniform(size=d) < 0.1, rng.choice([-1, 0, 1]), X[0]).astype(float)
+    try:
+        memory = mf.memory.Dense.store(X, interaction=mf.memory.Polynomial(degree))
+    except MeasureformerError:
+        return [Case(family, None)]
+    felt, error = memory.fields(state)
+    whole, bits = X.astype(object), [int(bit) for bit in state]
+    overlaps = whole @ np.array(bits, object)
+    shares = []
+    for bit in rng.permutation(d)[:5]:
+        rest = overlaps - whole[:, bit] * bits[bit]
+        truth = sum((rest + whole[:, bit]) ** degree - (rest - whole[:, bit]) ** degree)
+        shares.append(share_of(abs(LONG(float(felt[bit])) - LONG(str(truth))), LONG(error)))
+    return [Case(f"{family}, degree {degree}", max(shares))]
+
+
 def svm_attack(seed: int) -> list[Case]:
     """The lower value of the least norm, against the best of all active sets."""
     rng = np.random.default_rng([seed, 43])
