@@ -26,7 +26,7 @@ from measureformer.storage.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from attacks import Attack, attend_attack, grid_attack
-from attacks_learning import compiled_attack, dense_attack, modern_attack, polynomial_attack, svm_attack
+from attacks_learning import compiled_attack, dense_attack, modern_attack, nuclear_attack, polynomial_attack, svm_attack
 from attacks_regularity import lipschitz_attack, norm_attack
 from attacks_transport import bracket_attack
 
@@ -48,6 +48,7 @@ TARGETS: dict[str, tuple[Attack, int]] = {
     "normalisations, float32": (norm_attack(np.float32), 12_000),
     "normalisations, float64": (norm_attack(np.float64), 12_000),
     "lower norm of an SVM": (svm_attack, 9_580),
+    "lower nuclear norm of an SVM": (nuclear_attack, 300),
     "wasserstein_bracket, float32": (bracket_attack(np.float32), 700),
     "wasserstein_bracket, float64": (bracket_attack(np.float64), 700),
     "fields of a dense memory": (dense_attack, 500),

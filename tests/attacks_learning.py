@@ -154,9 +154,19 @@ def polynomial_attack(seed: int) -> list[Case]:
 
 def svm_attack(seed: int) -> list[Case]:
     """The lower value of the least norm, against the best of all active sets."""
+    return _svm(seed, "frobenius")
+
+
+def nuclear_attack(seed: int) -> list[Case]:
+    """The same of the nuclear norm, for one query: then W has rank one, and both norms are the same."""
+    return _svm(seed, "nuclear")
+
+
+def _svm(seed: int, norm: Literal["frobenius", "nuclear"]) -> list[Case]:
     rng = np.random.default_rng([seed, 43])
     families = ("ordinary", "any scales", "cancellation", "rank one", "nearly dependent", "duplicates", "inseparable")
     family, n, T, d = str(rng.choice(families)), int(rng.integers(1, 3)), 3, int(rng.integers(2, 5))
+    n = 1 if norm == "nuclear" else n
     X, z = rng.normal(size=(n, T, d)), rng.normal(size=(n, d))
     match family:
         case "any scales":
@@ -173,7 +183,7 @@ def svm_attack(seed: int) -> list[Case]:
             X[:, 0] = (X[:, 1] + X[:, 2]) / 2 + 10.0 ** -rng.uniform(2, 17) * X[:, 0]
     try:
         problem = mf.implicit_bias.Problem(X, z, np.ones(n), np.ones(d))
-        found = problem.svm(tokens=[0] * n)
+        found = problem.svm(tokens=[0] * n, norm=norm)
     except MeasureformerError:
         return [Case(family, None)]
     keys, queries = (np.asarray(part).astype(LONG) for part in (problem.keys, problem.z))
@@ -182,10 +192,15 @@ def svm_attack(seed: int) -> list[Case]:
     shares = [share_of(found.lower, truth)]
     if found.feasible:
         # the gap says how far the norm can be above the least one
-        shares.append(
-            share_of(np.linalg.norm(found.W.astype(LONG)) * (1 - 4e-16) - truth, LONG(found.gap) * (1 + 1e-15))
-        )
+        shares.append(share_of(_size(found.W, norm) - truth, LONG(found.gap) * (1 + 1e-15)))
     return [Case(family + (" lower" if shares[0] > 1 else ""), max(shares))]
+
+
+def _size(W: np.ndarray, norm: str) -> np.longdouble:
+    """A norm of a matrix, rounded down."""
+    if norm == "nuclear":
+        return LONG(np.linalg.norm(W, "nuc")) * (1 - 1e-14)
+    return np.linalg.norm(W.astype(LONG)) * LONG(1 - 4e-16)
 
 
 def _least_norm(A: np.ndarray) -> np.longdouble:

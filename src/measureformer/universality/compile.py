@@ -36,8 +36,8 @@ def compile(
     attention into z and multiplies p by it; after the last factor of a monomial it adds p to y.
 
     The error bound holds in floating-point arithmetic, in the model of `measureformer.universality.rounding`, for all
-    measures of at most 2^20 atoms in the domain and all points in it. With relu, points outside are refused; a quadratic
-    network accepts them, with rounding errors that nothing bounds.
+    measures of at most 2^20 atoms in the domain and all points in it. With relu, points outside are refused; a
+    quadratic network accepts them, with rounding errors that nothing bounds.
 
     Arguments:
         expression: a polynomial in blocks, from `Block` and arithmetic.

@@ -95,8 +95,8 @@ class Census:
 class Compiled(AbstractInContextMap):
     """An in-context map made by `compile`, computed by the transformer in `.transformer`.
 
-    With relu, it refuses points outside the domain on which `error_bound` holds. Under a trace, where nothing can be refused, its
-    values there are NaN. The transformer itself does neither. `mf.Causal(net)` is the masked version.
+    With relu, it refuses points outside the domain on which `error_bound` holds. Under a trace, where nothing can be
+    refused, its values there are NaN. The transformer itself does neither. `mf.Causal(net)` is the masked version.
 
     >>> import measureformer as mf
     >>> x = mf.universality.Block(None, None, 0.0, [1.0], None)

@@ -3,7 +3,8 @@
 Model       float64, as in `measureformer.attention.rounding`: every operation is correct to one unit roundoff, sums may
             be taken in any order and with fused multiply-adds, `exp` is correct to a few units, nothing overflows, and
             numbers below the smallest normal one, `tiny`, may be taken for 0. At most TOKENS tokens on one device, in
-            blocks of at least LEAST in `attend`, with log-weights in [−LOGS, LOGS] or −∞; tokens and queries in the domain.
+            blocks of at least LEAST in `attend`, with log-weights in [−LOGS, LOGS] or −∞; tokens and queries in the
+            domain.
 Statement   every component is off by at most `rounding` of it, which adds to the error of the products.
 Proof       x is never changed, since what is added to it is 0. Let g = γ_N with N at least the number of operations on
             the way through one layer, P a bound for |p|, and E_p, E_y, E_z bounds for the errors of p, y, z. A network
@@ -26,7 +27,6 @@ Ref         higham2002, Sections 3.1 and 4.2.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
