@@ -26,7 +26,7 @@ from measureformer.storage.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from attacks import Attack, attend_attack, grid_attack
-from attacks_learning import compiled_attack, dense_attack, modern_attack, svm_attack
+from attacks_learning import compiled_attack, dense_attack, modern_attack, nuclear_attack, polynomial_attack, svm_attack
 from attacks_regularity import lipschitz_attack, norm_attack
 from attacks_transport import bracket_attack
 
@@ -37,23 +37,28 @@ MOSTLY = (0.7, 0.3)
 
 # cases, of a hundred thousand
 TARGETS: dict[str, tuple[Attack, int]] = {
-    "attend, float32": (attend_attack(np.float32, heads=48, odds=MOSTLY), 30_000),
-    "attend, float64": (attend_attack(np.float64, heads=48, odds=MOSTLY), 30_000),
+    "attend, float32": (attend_attack(np.float32, heads=48, odds=MOSTLY), 28_000),
+    "attend, float64": (attend_attack(np.float64, heads=48, odds=MOSTLY), 28_000),
     "attend in 70,000 dimensions, float32": (attend_attack(np.float32, sizes=((2, 5, 70_000, 1),), heads=4), 400),
     "attend on two devices, float32": (attend_attack(np.float32, RING, RING_SIZES, heads=48, odds=MOSTLY), 1_500),
     "attend on two devices, float64": (attend_attack(np.float64, RING, RING_SIZES, heads=48, odds=MOSTLY), 1_500),
+    "attend in windows, float32": (attend_attack(np.float32, heads=48, odds=(0.7, 1), windows=True), 2_000),
+    "attend in windows, float64": (attend_attack(np.float64, heads=48, odds=(0.7, 1), windows=True), 2_000),
     "attend on the grid": (grid_attack, 200),
     "normalisations, float32": (norm_attack(np.float32), 12_000),
     "normalisations, float64": (norm_attack(np.float64), 12_000),
     "lower norm of an SVM": (svm_attack, 9_580),
+    "lower nuclear norm of an SVM": (nuclear_attack, 300),
     "wasserstein_bracket, float32": (bracket_attack(np.float32), 700),
     "wasserstein_bracket, float64": (bracket_attack(np.float64), 700),
     "fields of a dense memory": (dense_attack, 500),
+    "fields of a polynomial memory": (polynomial_attack, 500),
     "retrieval of a modern memory, float32": (modern_attack(np.float32), 150),
     "retrieval of a modern memory, float64": (modern_attack(np.float64), 150),
     "local_lipschitz, float32": (lipschitz_attack(np.float32), 300),
     "local_lipschitz, float64": (lipschitz_attack(np.float64), 300),
-    "compiled networks, relu": (compiled_attack, 20),
+    "compiled networks, relu": (compiled_attack("relu"), 50),
+    "compiled networks, quadratic": (compiled_attack("quadratic"), 50),
 }
 ABOUT = """Against long double, without slack. Values at most 1 in the last column mean that the bound held; lower and
 upper bounds of numbers that they meet come close to 1. Of heads that are computed together, all count as refused if one

@@ -166,26 +166,40 @@ def attend_attack(
     *,
     heads: int = 16,
     odds: tuple[float, float] = (0.4, 0.3),
+    windows: bool = False,
 ) -> Attack:
-    """One of some sizes, which follows from the seed; `odds` of several heads of different families, and of a mask."""
+    """One of some sizes, which follows from the seed; `odds` of several heads of different families, and of a mask.
+
+    A mask is that of times, or of windows.
+    """
 
     def attack(seed: int) -> list[Case]:
         rng = np.random.default_rng([seed, 11])
         shape, (many, masked) = sizes[rng.integers(len(sizes))], (rng.uniform(size=2) < odds)
         names = [str(name) for name in rng.choice(FAMILIES, heads if many else 1)]
         each = [attention_problem(rng, name, shape, dtype) for name in names]
-        times, visible = None, True
+        times, window, visible = None, None, True
         if masked:
             times = tuple(np.sort(rng.uniform(size=count)).astype(dtype) for count in shape[:2])
             times[1][0] = 0
             visible = times[1][None, :] <= times[0][:, None]
-            # the first key is seen by all
+            seen: Any = [0]
+            if windows:
+                window = float(10.0 ** rng.uniform(-2, 0.5))
+                # every query comes right after a key that it sees
+                latest = np.searchsorted(times[1], times[0], side="right") - 1
+                times = np.nextafter(times[1][latest], np.inf, dtype=dtype), times[1]
+                visible = (times[1][None, :] <= times[0][:, None]) & (
+                    times[0][:, None].astype(np.longdouble) - times[1][None, :] < window
+                )
+                seen = latest
+            # keys that every query needs have mass
             for problem in each:
-                problem[3][0] = max(problem[3][0], -690)
+                problem[3][seen] = np.maximum(problem[3][seen], -690)
         arrays = [np.stack(parts) for parts in zip(*each, strict=True)] if many else each[0]
         chosen = SEVERAL if method == "streaming" and shape[1] > 1000 else method
         try:
-            out = mf.attend(*arrays, times=times, method=chosen)
+            out = mf.attend(*arrays, times=times, window=window, method=chosen)
         except MeasureformerError:
             # of several heads any one may be the reason
             return [Case(name, None) for name in names]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -127,11 +127,46 @@ def dense_attack(seed: int) -> list[Case]:
     return [Case(family, max(shares))]
 
 
+def polynomial_attack(seed: int) -> list[Case]:
+    """Fields and energies of a polynomial memory, against integers."""
+    rng = np.random.default_rng([seed, 45])
+    n, d = int(rng.choice([3, 17])), int(rng.choice([5, 60, 300]))
+    degree = int(rng.integers(2, int(600 / np.log(d + 2))))
+    X = rng.choice([-1, 1], (n, d))
+    family = str(rng.choice(["random", "duplicates", "opposite"]))
+    if family != "random":
+        X = X[rng.integers(0, 2, n)] * (rng.choice([-1, 1], (n, 1)) if family == "opposite" else 1)
+    state = np.where(rng.uniform(size=d) < 0.1, rng.choice([-1, 0, 1]), X[0]).astype(float)
+    try:
+        memory = mf.memory.Dense.store(X, interaction=mf.memory.Polynomial(degree))
+    except MeasureformerError:
+        return [Case(family, None)]
+    felt, error = memory.fields(state)
+    whole, bits = X.astype(object), [int(bit) for bit in state]
+    overlaps = whole @ np.array(bits, object)
+    shares = []
+    for bit in rng.permutation(d)[:5]:
+        rest = overlaps - whole[:, bit] * bits[bit]
+        truth = sum((rest + whole[:, bit]) ** degree - (rest - whole[:, bit]) ** degree)
+        shares.append(share_of(abs(LONG(float(felt[bit])) - LONG(str(truth))), LONG(error)))
+    return [Case(f"{family}, degree {degree}", max(shares))]
+
+
 def svm_attack(seed: int) -> list[Case]:
     """The lower value of the least norm, against the best of all active sets."""
+    return _svm(seed, "frobenius")
+
+
+def nuclear_attack(seed: int) -> list[Case]:
+    """The same of the nuclear norm, for one query: then W has rank one, and both norms are the same."""
+    return _svm(seed, "nuclear")
+
+
+def _svm(seed: int, norm: Literal["frobenius", "nuclear"]) -> list[Case]:
     rng = np.random.default_rng([seed, 43])
     families = ("ordinary", "any scales", "cancellation", "rank one", "nearly dependent", "duplicates", "inseparable")
     family, n, T, d = str(rng.choice(families)), int(rng.integers(1, 3)), 3, int(rng.integers(2, 5))
+    n = 1 if norm == "nuclear" else n
     X, z = rng.normal(size=(n, T, d)), rng.normal(size=(n, d))
     match family:
         case "any scales":
@@ -148,7 +183,7 @@ def svm_attack(seed: int) -> list[Case]:
             X[:, 0] = (X[:, 1] + X[:, 2]) / 2 + 10.0 ** -rng.uniform(2, 17) * X[:, 0]
     try:
         problem = mf.implicit_bias.Problem(X, z, np.ones(n), np.ones(d))
-        found = problem.svm(tokens=[0] * n)
+        found = problem.svm(tokens=[0] * n, norm=norm)
     except MeasureformerError:
         return [Case(family, None)]
     keys, queries = (np.asarray(part).astype(LONG) for part in (problem.keys, problem.z))
@@ -157,10 +192,15 @@ def svm_attack(seed: int) -> list[Case]:
     shares = [share_of(found.lower, truth)]
     if found.feasible:
         # the gap says how far the norm can be above the least one
-        shares.append(
-            share_of(np.linalg.norm(found.W.astype(LONG)) * (1 - 4e-16) - truth, LONG(found.gap) * (1 + 1e-15))
-        )
+        shares.append(share_of(_size(found.W, norm) - truth, LONG(found.gap) * (1 + 1e-15)))
     return [Case(family + (" lower" if shares[0] > 1 else ""), max(shares))]
+
+
+def _size(W: np.ndarray, norm: str) -> np.longdouble:
+    """A norm of a matrix, rounded down."""
+    if norm == "nuclear":
+        return LONG(np.linalg.norm(W, "nuc")) * (1 - 1e-14)
+    return np.linalg.norm(W.astype(LONG)) * LONG(1 - 4e-16)
 
 
 def _least_norm(A: np.ndarray) -> np.longdouble:
@@ -195,8 +235,16 @@ def _solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray | None:
     return a[:, -1] / np.diag(a[:, :-1])
 
 
-def compiled_attack(seed: int) -> list[Case]:
+def compiled_attack(activation: Literal["relu", "quadratic"]) -> Attack:
     """Compiled polynomials on measures in a box, at its corners, in its middle and anywhere."""
+
+    def attack(seed: int) -> list[Case]:
+        return _compiled(seed, activation)
+
+    return attack
+
+
+def _compiled(seed: int, activation: Literal["relu", "quadratic"]) -> list[Case]:
     rng = np.random.default_rng([seed, 44])
     family, d = str(rng.choice(["ordinary", "small box", "large box", "far box", "long product"])), 2
     centre, half = rng.normal(size=d), 10.0 ** rng.uniform(-1, 0.5)
@@ -212,8 +260,9 @@ def compiled_attack(seed: int) -> list[Case]:
     c, u, v = (rng.normal(size=(2, *shape)) for shape in ((), (d,), (d,)))
     blocks = [mf.universality.Block(A[i], None, c[i], u[i], v[i]) for i in range(2)]
     e = blocks[0] * blocks[1] ** (3 if family == "long product" else 1) * float(rng.normal()) + blocks[1]
+    box = mf.Box(centre - half, centre + half)
     try:
-        net = mf.universality.compile(e, mf.Box(centre - half, centre + half), cells=int(rng.choice([4, 16])))
+        net = mf.universality.compile(e, box, activation=activation, cells=int(rng.choice([4, 16])))
         low, high = np.asarray(net.domain.low), np.asarray(net.domain.high)
         draw = rng.choice([0.0, 0.5, 1.0], (9, d)) if rng.uniform() < 0.5 else rng.uniform(size=(9, d))
         points = np.clip(low + draw * (high - low), low, high)

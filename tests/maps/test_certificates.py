@@ -28,6 +28,25 @@ def test_squares_neither_overflow_nor_underflow(dtype: Any, scale: float) -> Non
         np.testing.assert_allclose(G(mu, x * dtype(scale)), G(mu, x), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("offset", [0.0, 3.0])
+def test_powers_of_two_change_nothing_down_to_the_smallest_normal_number(dtype: Any, offset: float) -> None:
+    # kills: means and differences of small entries that are flushed to 0, and a power for eps that overflows
+    x = (offset + np.abs(np.random.default_rng(0).normal(size=(4, 300))) + 0.01).astype(dtype)
+    x[1] = 1
+    x[1, :2] += np.array([1, -1]) * 2 * np.finfo(dtype).eps
+    one, mu = np.ones(300, dtype), mf.Discrete.dirac(np.arange(300).astype(dtype))
+    small = x * (dtype(2) ** 7 * np.finfo(dtype).tiny)
+    for G in (mf.UnitNorm(one), mf.RMSNorm(one, eps=0.0), mf.LayerNorm(one, eps=0.0)):
+        np.testing.assert_array_equal(G(mu, small), G(mu, x))
+    # where eps decides, the answer is the row over its root, as long as that is a normal number
+    root = dtype(2) ** -10
+    for G in (mf.RMSNorm(one, eps=root**2), mf.LayerNorm(one, eps=root**2)):
+        truth = small / root - (np.mean(small / root, axis=1, keepdims=True) if isinstance(G, mf.LayerNorm) else 0)
+        allowed = 400 * float(np.finfo(dtype).eps) * np.abs(small / root).max()
+        np.testing.assert_allclose(G(mu, small), truth, rtol=0, atol=allowed)
+
+
 def test_eps_counts_where_it_counted() -> None:
     # kills: eps that is lost with the scale, or that is not scaled
     mu, x = mf.Discrete.dirac(np.ones(2)), np.array([1e-3, 2e-3])

@@ -6,7 +6,7 @@ import numpy as np
 
 import measureformer as mf
 from attacks import sample
-from attacks_learning import dense_attack, modern_attack
+from attacks_learning import dense_attack, modern_attack, polynomial_attack
 
 
 def test_theorems_hold_for_the_exact_updates() -> None:
@@ -15,6 +15,7 @@ def test_theorems_hold_for_the_exact_updates() -> None:
 
 def test_fields_are_within_their_bounds() -> None:
     assert sample(dense_attack, 20)["held"] == 20
+    assert sample(polynomial_attack, 20)["held"] == 20
 
 
 def test_large_exponents_round_outwards() -> None:

@@ -60,7 +60,7 @@ def test_a_quadratic_network_is_exact_for_any_number_of_tokens(seed: int) -> Non
     net = mf.universality.compile(e, SQUARE, activation="quadratic")
     assert (net.census.token_dim, net.census.heads) == (2 + 3 * 2, 2)
     assert net.census.layers == max(sum(len(blocks) for _, blocks in e.terms(h)) for h in range(2))
-    assert net.error_bound == 0
+    assert net.error_bound < 1e-6
     x = queries(seed, 20)
     for n in (5, 50) if seed == 0 else (5,):
         for mu in (cloud(n, n), mf.Discrete.uniform(cloud(n, n).points)):
@@ -117,7 +117,7 @@ def test_the_product_of_two_coordinates_attains_its_bound() -> None:
     x = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
     error = largest(net(mf.Discrete.dirac([0.0, 0.0]), x) - x[:, :1] * x[:, 1:])
     assert net.error_bound == pytest.approx(1 / 16, rel=1e-6)
-    assert 0.95 / 16 < error <= net.error_bound + 1e-14  # the bound is one in exact arithmetic
+    assert 0.95 / 16 < error <= net.error_bound
 
 
 def test_as_few_cells_as_the_tolerance_needs() -> None:

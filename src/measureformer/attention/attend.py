@@ -214,7 +214,7 @@ _compiled = eqx.filter_jit(_attended)
 def _on_mesh(settings: Sharded, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:
     cut = at_mesh_edge(_compiled, settings, q, k, v, log_weights, times)
     if not all(namespace(array).isfinite(array).all() for array in (cut[0], cut[2])):
-        _refuse_overflow(q, k)
+        refuse_overflow(q, k)
     return Attended(*map(on_device, cut))
 
 
@@ -236,7 +236,7 @@ _ROWS = edge.Layout((-2, -2, -1, 0), (2,), (-2, 0), (-2, -1, -1, -1), finite=(0,
 
 def _at_edge(settings: Streaming, q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> Attended:
     def refuse(dtype: Any, bad: Any) -> None:
-        _refuse_overflow(q, k)
+        refuse_overflow(q, k)
 
     rows = (_PLAIN, (k, v, log_weights)) if times is None else (_TIMED, (k, v, log_weights, times[1]))
     asked = q, None if times is None else times[0]
@@ -244,7 +244,13 @@ def _at_edge(settings: Streaming, q: Any, k: Any, v: Any, log_weights: Any, time
     return made(Attended, values=values, error_bound=error, log_normalizer=log_z, log_normalizer_error=log_error)
 
 
-def _refuse_overflow(q: Any, k: Any) -> NoReturn:
+def refuse_overflow(q: Any, k: Any) -> NoReturn:
+    """Refuse queries and keys whose logits are not finite.
+
+    Arguments:
+        q: queries.
+        k: keys.
+    """
     largest = [float(abs(host(array)).max()) for array in (q, k)]
     raise NotFiniteError(
         got=f"logits that overflow {q.dtype} (q up to {largest[0]:.2g}, k up to {largest[1]:.2g})",

@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
-from measureformer.attention.attend import check_one_dimension
+from measureformer.attention.attend import check_one_dimension, refuse_overflow
 from measureformer.errors import NothingVisibleError, OptionError, ShapeError, ZeroMassError
 from measureformer.numerics.arrays import finite, floats, host
 from measureformer.numerics.types import ArrayLike
@@ -91,7 +91,11 @@ def coverage(
     for head in np.ndindex(*lead):
         for block in _blocks(m, n):
             visible = None if seen is None else seen[1][None, :] <= seen[0][block, None]
-            found = _covered(rows[head][block] @ keys[head].T, log_a[head], visible, share)
+            with np.errstate(over="ignore", invalid="ignore"):
+                logits = rows[head][block] @ keys[head].T
+            if not np.isfinite(logits).all():
+                refuse_overflow(rows, keys)
+            found = _covered(logits, log_a[head], visible, share)
             count[head][block], mass[head][block] = found
     return Coverage(count, mass)
 

@@ -7,25 +7,28 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from measureformer.attention.blocks import Keys, Queries, fold, hidden, over_blocks, shape_of
-from measureformer.numerics.norms import norms
+from measureformer.numerics.norms import leveller, norms
 
 
 def hardmax(q: Array, k: Array, v: Array, log_weights: Array, *, times: tuple[Array, Array] | None = None) -> Array:
     """Values (m, c) of hard attention for one head; zeros where a query sees no mass. Under a trace, linear memory.
 
     Two passes: the largest logit, then the mass-weighted average over the keys that reach it. Logits that differ by
-    less than their rounding errors count as equal, otherwise the two halves of a split atom could be told apart.
+    less than their rounding errors count as equal, otherwise the two halves of a split atom could be told apart. Powers
+    of two level queries and keys first, so that no logit over- or underflows; they do not change which one is largest.
     """
     query_times, key_times = (None, None) if times is None else times
     # the mass decides shares, not the winner: only its being zero counts in the logits
     present = jnp.where(log_weights > -jnp.inf, jnp.zeros_like(log_weights), -jnp.inf)
+    k = jnp.where(present[:, None] > -jnp.inf, k, 0)
+    q, k = q * leveller(jnp.max(jnp.abs(q), axis=1, keepdims=True)), k * leveller(jnp.max(jnp.abs(k)))
     scale = jnp.max(log_weights)
     mass = jnp.exp(log_weights - jnp.where(scale == -jnp.inf, 0, scale))
     queries, keys = Queries(q, query_times), Keys(k, _with_mass(v, mass), present, key_times)
     block = shape_of(None, q.shape[0], k.shape[0], masked=times is not None)
     highest = jax.lax.stop_gradient(over_blocks(_highest, queries, keys, block))
     unit = float(jnp.finfo(q.dtype).eps) * (q.shape[1] + 2)
-    slack = jax.lax.stop_gradient(unit * norms(q) * jnp.max(jnp.where(present > -jnp.inf, norms(k), 0)))
+    slack = jax.lax.stop_gradient(unit * norms(q) * jnp.max(norms(k)))
     return over_blocks(_average, queries._replace(extra=highest - slack), keys, block)
 
 

@@ -26,9 +26,11 @@ Ref         higham2002, Sections 3.1 and 4.2.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.attention.blocks import Keys, Queries
@@ -51,26 +53,42 @@ def rounding_bounds(
     n = keys.k.shape[0]
     size = block_of(block, queries, keys)[1]
     blocks = -(-n // size)
-
-    def gamma(count: int) -> float:
-        return float(count * unit / (1 - count * unit)) if count * unit < 1 else math.inf
-
     largest_k = largest_norm(keys.k, keys.log_weights)
     largest_v = largest_norm(keys.v, keys.log_weights)
     largest_weight = jnp.max(jnp.where(keys.log_weights > -jnp.inf, jnp.abs(keys.log_weights), 0))
     dim, tiny = queries.q.shape[1], float(jnp.finfo(queries.q.dtype).tiny)
     size_q = norms(queries.q) + math.sqrt(dim) * tiny
     extent = 2 * (size_q * largest_k + largest_weight)
-    exponent = (gamma(dim + 2) / 2 + 4 * float(unit)) * extent
-    exponent += tiny * math.sqrt(dim) * (size_q + largest_k) + tiny * (2 * dim + 4)
-    constant = (blocks + 2) * (EXP + 2) * float(unit) + gamma(size + blocks + 1)
-    below = jnp.exp(jnp.minimum(2 * extent, reach(queries.q.dtype)))
-    rho = jnp.expm1(exponent + constant) + 2 * n * tiny * below
-    relative = jnp.where(rho < 1, rho / jnp.where(rho < 1, 1 - rho, 1), jnp.inf)
+    relative, below = relative_error(extent, size_q + largest_k, dim, n, (size, blocks))
     log_size = jnp.where(log_z == -jnp.inf, 0, jnp.abs(log_z))
     values = (2 * relative + 4 * float(unit)) * largest_v
     values += math.sqrt(keys.v.shape[1]) * tiny * (4 * (n + blocks) * below + 4)
     return SLACK * values, SLACK * (relative + 5 * float(unit) * (log_size + 1.5 * extent))
+
+
+def relative_error(extent: Any, lengths: Any, dim: int, n: int, block: tuple[int, int]) -> tuple[Any, Any]:
+    """ρ/(1 − ρ) and S of the statement, for NumPy or JAX arrays.
+
+    Arguments:
+        extent: 2(|q| max|k| + max|log a|).
+        lengths: |q| + max|k|.
+        dim: the dimension of queries and keys.
+        n: the number of keys.
+        block: keys in one block, and the number of blocks.
+    """
+    xp: Any = np if isinstance(extent, (np.ndarray, np.generic)) else jnp
+    info = jnp.finfo(extent.dtype)
+    unit, tiny, (size, blocks) = info.eps / 2, float(info.tiny), block
+
+    def gamma(count: int) -> float:
+        return float(count * unit / (1 - count * unit)) if count * unit < 1 else math.inf
+
+    exponent = (gamma(dim + 2) / 2 + 4 * float(unit)) * extent
+    exponent += tiny * math.sqrt(dim) * lengths + tiny * (2 * dim + 4)
+    constant = (blocks + 2) * (EXP + 2) * float(unit) + gamma(size + blocks + 1)
+    below = xp.exp(xp.minimum(2 * extent, reach(extent.dtype)))
+    rho = xp.expm1(exponent + constant) + 2 * n * tiny * below
+    return xp.where(rho < 1, rho / xp.where(rho < 1, 1 - rho, 1), xp.inf), below
 
 
 def largest_norm(rows: Float[Array, "n c"], log_weights: Float[Array, " n"]) -> Float[Array, ""]:

@@ -106,7 +106,7 @@ def by_products(g: Any, degree: int, cells: int, of: Of = "token") -> Network:
         ("heads", census.heads),
         ("hidden units", max(census.widths, default=0)),
         ("parameters", census.parameters),
-        ("proven error of the products", net.error_bound),
+        ("proven error", net.error_bound),
     )
     pairs = np.stack([GRID, np.full(len(GRID), OTHER)], axis=1)[:, :, None]
     return Network(of, g(seen(GRID, of)), weights_run(net, pairs, GRID[:, None])[:, 0], GRID >= 0, size)

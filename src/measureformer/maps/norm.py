@@ -47,12 +47,14 @@ class LayerNorm(AbstractInContextMap):
 
     @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
-        # the sum of large entries, and their distance from the mean, would overflow
+        # sums of large entries would overflow, and shares and differences of small ones would underflow
+        info, size = jnp.finfo(x.dtype), jnp.max(jnp.abs(x), axis=1, keepdims=True)
         room = 2.0 ** (2 + x.shape[1].bit_length())
-        large = jnp.max(jnp.abs(x), axis=1, keepdims=True) > float(jnp.finfo(x.dtype).max) / room
-        unit = jnp.where(large, 1 / room, 1.0).astype(x.dtype)
+        lift = room / float(info.eps) ** 2
+        unit = jnp.where(size > float(info.max) / room, 1 / room, jnp.where(size < float(info.tiny) * lift, lift, 1.0))
+        unit = unit.astype(x.dtype)
         centred = unit * x - jnp.mean(unit * x, axis=1, keepdims=True)
-        return self.weight * _divided(centred, jnp.mean, self.eps * unit * unit) + self.bias
+        return self.weight * _divided(centred, jnp.mean, self.eps, unit) + self.bias
 
     def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         if float(self.eps) == 0:
@@ -125,12 +127,17 @@ def _largest(rows: np.ndarray) -> np.ndarray:
     return np.abs(rows).max(axis=1)
 
 
-def _divided(rows: Array, total: Callable[..., Array], eps: Array) -> Array:
-    """rows/√(total of their squares + eps), none of which over- or underflows; 0/0 is NaN, which the edge refuses."""
-    size = jnp.maximum(jnp.max(jnp.abs(rows), axis=1, keepdims=True), jnp.sqrt(jax.lax.stop_gradient(eps)))
-    unit = leveller(size)
-    rows = rows * unit
-    return rows / jnp.sqrt(total(rows**2, axis=1, keepdims=True) + eps * unit * unit)
+def _divided(rows: Array, total: Callable[..., Array], eps: Array, unit: ArrayLike = 1.0) -> Array:
+    """rows/√(total of their squares + eps·unit²), none of which over- or underflows, for rows times powers of two.
+
+    0/0 is NaN, which the edge refuses.
+    """
+    size = jnp.maximum(jnp.max(jnp.abs(rows), axis=1, keepdims=True), unit * jnp.sqrt(jax.lax.stop_gradient(eps)))
+    level = leveller(size)
+    # a power that overflows belongs to an eps below the normal numbers
+    power = jnp.minimum(unit * level, 0.5 / float(jnp.finfo(rows.dtype).tiny))
+    rows = rows * level
+    return rows / jnp.sqrt(total(rows**2, axis=1, keepdims=True) + eps * power * power)
 
 
 def refuse_zero(

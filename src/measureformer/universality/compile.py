@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -13,7 +14,8 @@ from measureformer.numerics.arrays import owned, positive_int
 from measureformer.universality.algebra import AbstractExpression, Expression
 from measureformer.universality.compiled import Compiled, Layers, blank, stacked
 from measureformer.universality.perceptron import Perceptron, Places
-from measureformer.universality.program import Interval, Program, block_ranges, programmed
+from measureformer.universality.program import SLACK, Interval, Program, block_ranges, programmed
+from measureformer.universality.rounding import rounding
 
 MEMORY = 1 << 28
 """Bytes of weights in hidden layers beyond which compilation is refused."""
@@ -33,14 +35,15 @@ def compile(
     heads; neither depends on the accuracy or on the number of tokens. In each layer, each component reads one block by
     attention into z and multiplies p by it; after the last factor of a monomial it adds p to y.
 
-    The error bound holds in exact arithmetic, for all measures and points in the domain; others are refused. Rounding
-    adds about 1e-15 times the depth and the size of the values.
+    The error bound holds in floating-point arithmetic, in the model of `measureformer.universality.rounding`, for all
+    measures of at most 2^20 atoms in the domain and all points in it. With relu, points outside are refused; a
+    quadratic network accepts them, with rounding errors that nothing bounds.
 
     Arguments:
         expression: a polynomial in blocks, from `Block` and arithmetic.
         domain: compact set that holds the tokens and the queries.
         activation: "relu" computes products approximately; "quadratic", t ↦ t², computes them exactly.
-        tol: bound on the error ("relu" only).
+        tol: bound on the error ("relu" only); one that rounding errors alone exceed is refused.
         cells: cells of the piecewise linear products; by default the fewest with `error_bound` ≤ tol.
 
     Statement   sup |T[mu](x) − e(mu, x)| ≤ error_bound over measures with atoms in the domain and x in it, with token
@@ -86,24 +89,47 @@ def compile(
     if activation == "quadratic":
         chosen = None
     else:
-        chosen = _fewest(whole, ranges, tol) if cells is None else positive_int(cells, "cells")
+        chosen = _fewest(whole, ranges, domain, tol) if cells is None else positive_int(cells, "cells")
         _refuse_wide(whole, chosen, f"tol = {tol:g}" if cells is None else f"cells = {cells}")
-    return _built(whole, programmed(whole, ranges, chosen), domain, chosen)
+    return _built(whole, _certified(whole, ranges, domain, chosen), domain, chosen)
 
 
-def _fewest(expression: Expression, ranges: list[Interval], tol: float) -> int:
-    """The smallest number of cells whose bound is at most tol: bounds fall with the number of cells."""
+def _certified(expression: Expression, ranges: list[Interval], domain: AbstractDomain, cells: int | None) -> Program:
+    """The program with bounds that count rounding errors, too."""
+    program = programmed(expression, ranges, cells)
+    rounded = rounding(program, expression.factors, domain, cells)
+    return program._replace(bounds=(1 + SLACK) * program.bounds + rounded)
 
-    def enough(cells: int) -> bool:
-        return float(np.linalg.norm(programmed(expression, ranges, cells).bounds)) <= tol
+
+def _fewest(expression: Expression, ranges: list[Interval], domain: AbstractDomain, tol: float) -> int:
+    """The smallest number of cells whose bound is at most tol."""
+
+    def products(cells: int) -> float:
+        return float(np.linalg.norm(programmed(expression, ranges, cells).bounds))
+
+    def certified(cells: int) -> float:
+        return float(np.linalg.norm(_certified(expression, ranges, domain, cells).bounds))
 
     high = 1
-    while not enough(high):
+    while products(high) > tol:
         high *= 2
-    low = high // 2
+    cells = _between(products, tol, high // 2, high)
+    _refuse_wide(expression, cells, f"tol = {tol:g}")
+    # there the errors of the products are a quarter of those that tol allows
+    if not certified(2 * cells) <= tol:
+        raise ToleranceError(
+            got=f"tol = {tol:g}, and rounding errors of up to {certified(2 * cells):.2g}",
+            need="a tolerance above the bound for rounding errors in double precision",
+            do="Allow a larger tol, or scale the domain and the blocks to size 1.",
+        )
+    return _between(certified, tol, cells - 1, 2 * cells)
+
+
+def _between(bound: Callable[[int], float], tol: float, low: int, high: int) -> int:
+    """Cells with a bound of at most tol, where one less is not enough; low is not enough, and high is."""
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        low, high = (low, middle) if bound(middle) <= tol else (middle, high)
     return high
 
 

@@ -95,8 +95,8 @@ class Census:
 class Compiled(AbstractInContextMap):
     """An in-context map made by `compile`, computed by the transformer in `.transformer`.
 
-    It refuses points outside the domain on which `error_bound` holds. Under a trace, where nothing can be refused, its
-    values there are NaN. The transformer itself does neither. `mf.Causal(net)` is the masked version.
+    With relu, it refuses points outside the domain on which `error_bound` holds. Under a trace, where nothing can be
+    refused, its values there are NaN. The transformer itself does neither. `mf.Causal(net)` is the masked version.
 
     >>> import measureformer as mf
     >>> x = mf.universality.Block(None, None, 0.0, [1.0], None)
@@ -132,7 +132,7 @@ class Compiled(AbstractInContextMap):
 
     @property
     def error_bound(self) -> float:
-        """Bound for |net(mu, x) − expression(mu, x)| in the Euclidean norm, in exact arithmetic."""
+        """Bound for |net(mu, x) − expression(mu, x)| in the Euclidean norm, in the domain, rounding errors included."""
         return float(np.linalg.norm(np.asarray(self.bounds)))
 
     @property
@@ -207,9 +207,9 @@ class Compiled(AbstractInContextMap):
             lines += [f"{number:2d}  {first}", *(f"    {line}" for line in more)]
             lines.append(f"    z ← 1 by a perceptron with {width} {self.activation} units")
         lines.append(f"{len(self.widths) + 1:2d}  read-out: y plus constants ({constants})")
-        exact = "exact for all measures and points"
-        bound = f"error ≤ {self.error_bound:.3g} for measures and points in the domain"
-        return "\n".join([*lines, exact if self.cells is None else bound])
+        if self.cells is None:
+            lines.append("exact for all measures and points, but for rounding")
+        return "\n".join([*lines, f"error ≤ {self.error_bound:.3g} for measures and points in the domain"])
 
     def save(self, path: PathLike) -> None:
         """Write all weights to a safetensors file, in the layout of a plain torch module; see `load_compiled`.
