@@ -78,13 +78,14 @@ def block_of(block: tuple[int, int] | None, queries: Queries, keys: Keys) -> tup
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def stream(block: tuple[int, int] | None, queries: Queries, keys: Keys) -> tuple[Array, Array]:
     """Values (m, c) and log-normaliser (m,); zeros and −inf where a query sees no mass."""
-    keys = keys._replace(v=_with_ones(keys.v))
 
     def one(qs: Queries, blocks: Keys) -> tuple[Array, Array]:
+        several = blocks.k.shape[0] > 1
+        if not several and blocks.times is None:
+            return _at_once(qs, jax.tree.map(lambda a: a[0], blocks))
         q, dtype = qs.q.T, qs.q.dtype
         level = jnp.full(qs.q.shape[0], -jnp.inf, dtype)
-        several = blocks.k.shape[0] > 1
-        blocks = blocks._replace(v=jnp.swapaxes(blocks.v, 1, 2))
+        blocks = blocks._replace(v=jnp.swapaxes(_with_ones(blocks.v), 1, 2))
         if several:
             level, close = _foreseen(qs, blocks)
             blocks = blocks._replace(extra=(close, jnp.all(close, axis=1)))
@@ -110,7 +111,7 @@ def stream(block: tuple[int, int] | None, queries: Queries, keys: Keys) -> tuple
             close, all_close = ks.extra
             return jax.lax.cond(all_close, staying, lambda: rising(close))
 
-        level, sums = fold(body, (level, jnp.zeros((keys.v.shape[1], qs.q.shape[0]), dtype)), qs, blocks)
+        level, sums = fold(body, (level, jnp.zeros((keys.v.shape[1] + 1, qs.q.shape[0]), dtype)), qs, blocks)
         some = sums[-1] > 0
         total = jnp.where(some, sums[-1], 1)
         return (sums[:-1] / total).T, jnp.where(some, level + jnp.log(total), -jnp.inf)
@@ -120,6 +121,21 @@ def stream(block: tuple[int, int] | None, queries: Queries, keys: Keys) -> tuple
     if block is None and keys.times is not None and shape[1] == n and min(m, n) >= 2 * SHORT:
         return over_short_blocks(one, queries, keys)
     return over_blocks(one, queries, keys, shape)
+
+
+def _at_once(queries: Queries, keys: Keys) -> tuple[Array, Array]:
+    """One block that is seen in full, queries in rows, relative to the largest logit.
+
+    XLA's CPU compiler makes one kernel of product, maximum and exponential, as long as nothing stands in between and
+    nothing else needs the maximum, that is if only the values are used. So without mass there is NaN until the end.
+    """
+    logits = queries.q @ keys.k.T + keys.log_weights
+    level = jnp.max(logits, axis=1)
+    p = jnp.exp(logits - level[:, None])
+    total = jnp.sum(p, axis=1)
+    massive = jnp.max(keys.log_weights) > -jnp.inf
+    values = jnp.where(massive, (p @ keys.v) / total[:, None], 0)
+    return values, jnp.where(massive, level + jnp.log(total), -jnp.inf)
 
 
 def _foreseen(queries: Queries, blocks: Keys) -> tuple[Array, Array]:
@@ -160,7 +176,7 @@ def _summed(rows: Array, p: Array) -> Array:
 
 def _with_ones(v: Array) -> Array:
     """A column of ones makes the sums of the exponentials part of the same matrix product."""
-    return jnp.concatenate([v, jnp.ones_like(v, shape=(v.shape[0], 1))], axis=1)
+    return jnp.concatenate([v, jnp.ones_like(v, shape=(*v.shape[:-1], 1))], axis=-1)
 
 
 @stream.defjvp
