@@ -76,6 +76,44 @@ def test_error_bound_holds_against_long_double(m: int, n: int, spread: float, dt
     assert float(out.error_bound.max()) < 2e5 * np.finfo(dtype).eps * max(1.0, spread)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("m", "n", "spread"), [(7, 20, 300.0), (300, 200, 1.0), (1100, 1100, 30.0)])
+def test_values_alone_are_within_the_bound(m: int, n: int, spread: float, dtype: Any) -> None:
+    # another program: without the normaliser, a block that is seen in full is one fused kernel
+    arrays = [a.astype(dtype) for a in problem(2, m, n, spread=spread)]
+    arrays[3][: n // 2] = -np.inf
+    found = jax.jit(lambda *a: mf.attend(*a).values)(*arrays)
+    error = np.linalg.norm(np.asarray(found) - exact(*arrays)[0], axis=1)
+    assert (error <= np.asarray(mf.attend(*arrays).error_bound)).all()
+
+
+def test_derivatives_where_all_keys_are_one_block_for_few_queries() -> None:
+    q, k, v, log_weights = problem(3, 1100, 1100)
+    log_weights[:3] = -np.inf
+
+    def loss(way: Any, *arrays: Any) -> Any:
+        values, log_z = way(*arrays)
+        return jnp.sum(jnp.sin(values)) + jnp.sum(jnp.cos(log_z))
+
+    def ours(*arrays: Any) -> Any:
+        out = mf.attend(*arrays)
+        return out.values, out.log_normalizer
+
+    found, wanted = (jax.jit(jax.grad(partial(loss, way), (0, 1, 2)))(q, k, v, log_weights) for way in (ours, dense))
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-11 * float(jnp.max(jnp.abs(b))))
+
+
+@pytest.mark.parametrize("n", [20, 1100])
+def test_traced_keys_without_any_mass_give_zeros(n: int) -> None:
+    q, k, v, _ = problem(4, n, n)
+    out = jax.jit(mf.attend)(q, k, v, np.full(n, -np.inf))
+    np.testing.assert_array_equal(out.values, 0)
+    np.testing.assert_array_equal(out.log_normalizer, -np.inf)
+    slope = jax.grad(lambda q: jnp.sum(mf.attend(q, k, v, np.full(n, -np.inf)).values))(jnp.asarray(q))
+    np.testing.assert_array_equal(slope, 0)
+
+
 @given(
     seed=st.integers(0, 10**6), spread=st.sampled_from([0.0, 1.0, 100.0, 1e4]), scale=st.sampled_from([1e-3, 1.0, 1e3])
 )

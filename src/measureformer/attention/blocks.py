@@ -1,7 +1,7 @@
 """Walking over queries and keys in blocks, so that no m × n array ever exists.
 
-In a block keys are rows and queries columns: with the exponentials transposed on the left of a product, XLA's CPU
-kernels take three times as long.
+In one of several blocks keys are rows and queries columns: with the exponentials transposed on the left of a product,
+XLA's CPU kernels take three times as long.
 """
 
 from __future__ import annotations

@@ -11,14 +11,17 @@ Statement   |q|, max|k| and max|v| are enlarged by √k·tiny and √c·tiny. Wi
 Proof       a dot product of length k with a log-weight added is off by γ_{k+2}(|q||k| + |log a|) ≤ γ_{k+2} D/2. The
             level is a largest logit, in [−D/2, D/2], or a bound ⟨q,c⟩ + |q| r + log a with |c| ≤ max|k| and
             r ≤ 2 max|k|, at most 3D/2; how it was rounded does not matter, because every term sees the same level.
+            Nor does it matter whether keys or queries are the rows of a block, or whether its operations are fused:
+            the logits are the same sums in another order, and a block without a level before it is not rescaled.
             Subtracting it rounds by at most 2uD, and the rescalings, whose exponents add up to a rise of at most 2D, by
             2uD more; each multiplies by one more computed exponential. An operand of a logit that is taken for 0 costs
             tiny·|q_i| or tiny·|k_i|, a result tiny: ε in all. A level is at most 2D and, where it was foreseen, reach
             above the largest logit, so the largest term is at least 1/S up to rounding, and the weights that underflow
             are 2n·tiny·S of the sum. So every weight has a relative error that both sums see, and the sums of one block
             and over blocks add γ_{block + blocks + 1}. A quotient of two sums of positive terms, both relatively
-            ρ-accurate, gives the factor 2ρ/(1−ρ). In a coordinate of the values, n operands, products and sums and a
-            rescaling for each block lose tiny each, over a sum of at least 1/S, and so do the quotient and the answer.
+            ρ-accurate, gives the factor 2ρ/(1−ρ); as a product with a reciprocal it rounds once more. In a coordinate
+            of the values, n operands, products and sums and a rescaling for each block lose tiny each, over a sum of at
+            least 1/S, and so do the quotient and the answer.
             log Z is the level plus the logarithm of a sum, at most |log Z| + 3D/2 in size and off by EXP units.
 Ref         higham2002, Sections 3.1 and 4.2.
 """
