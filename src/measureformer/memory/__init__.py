@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
+from measureformer.memory.attention import as_attention as as_attention
+from measureformer.memory.attention import as_memory as as_memory
 from measureformer.memory.capacity import amit85_capacity as amit85_capacity
 from measureformer.memory.capacity import birthday_capacity as birthday_capacity
 from measureformer.memory.capacity import bit_error as bit_error
@@ -22,8 +24,6 @@ from measureformer.memory.images import noisy as noisy
 from measureformer.memory.interactions import Exponential as Exponential
 from measureformer.memory.interactions import Polynomial as Polynomial
 from measureformer.memory.modern import Modern as Modern
-from measureformer.memory.modern import as_attention as as_attention
-from measureformer.memory.modern import as_memory as as_memory
 from measureformer.memory.recall import draw_recall as draw_recall
 from measureformer.memory.recall import recall as recall
 from measureformer.memory.retrieval import basin as basin
