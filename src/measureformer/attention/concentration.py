@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from measureformer.attention.attend import Method, attend
 from measureformer.numerics.arrays import common_dtype, floats, host, namespace, on_device
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
@@ -31,6 +32,7 @@ class Concentration(eqx.Module):
     divergence: Float[Array, "*h m"]
 
 
+@checked
 def concentration(
     q: ArrayLike,
     k: ArrayLike,

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from measureformer.attention.attend import check_one_dimension
 from measureformer.errors import NothingVisibleError, OptionError, ShapeError, ZeroMassError
 from measureformer.numerics.arrays import finite, floats, host
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 LOGITS = 1 << 21
@@ -39,6 +40,7 @@ class Coverage(eqx.Module):
     mass: Float[np.ndarray, "*h m"]
 
 
+@checked
 def coverage(
     q: ArrayLike,
     k: ArrayLike,

@@ -17,6 +17,7 @@ from measureformer.attention.ring import Ring, ring_bounds, ring_stream
 from measureformer.attention.streaming import Streaming
 from measureformer.numerics.arrays import is_spread, is_traced
 from measureformer.numerics.buckets import pad_axis, pad_log_weights
+from measureformer.numerics.checked import checked
 from measureformer.parallel.mesh import TOKENS, ambient_mesh, checked_mesh, gathered, mesh_of, over, placed, shard_rows
 
 
@@ -42,6 +43,7 @@ class Sharded(eqx.Module):
     axis: str = eqx.field(static=True)
     block: tuple[int, int] | None = eqx.field(static=True)
 
+    @checked
     def __init__(self, mesh: Mesh | AbstractMesh, axis: str = TOKENS, block: tuple[int, int] | None = None) -> None:
         self.mesh = mesh if isinstance(mesh, AbstractMesh) else checked_mesh(mesh, axis)
         self.axis = axis

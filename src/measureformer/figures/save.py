@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from measureformer.errors import DtypeError, OptionError
 from measureformer.figures.draw import draw, to_pdf, to_svg
 from measureformer.figures.figure import Figure
+from measureformer.numerics.checked import checked
 from measureformer.storage.files import write_atomically
 
 if TYPE_CHECKING:  # figures must not wait for JAX
@@ -16,6 +17,7 @@ if TYPE_CHECKING:  # figures must not wait for JAX
 _KINDS = {".svg": to_svg, ".pdf": to_pdf}
 
 
+@checked
 def save_figure(figure: Figure, path: PathLike) -> Path:
     """Draw a figure in the house style, write it, and return its path.
 

@@ -19,6 +19,7 @@ from measureformer.implicit_bias.problem import Problem
 from measureformer.implicit_bias.svm import SVM, Norm
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key
 from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import ArrayLike, Key
 
@@ -169,6 +170,7 @@ class Numbers(NamedTuple):
 MEMORIES = {"momentum": 1, "adam": 2}
 
 
+@checked
 def descend_all(
     problems: Sequence[Problem],
     method: Method | Descent,

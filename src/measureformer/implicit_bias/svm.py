@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from measureformer.errors import InfeasibleError, OptionError, ToleranceError, need
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class SVM:
         return value
 
 
+@checked
 def misalignment(A: ArrayLike, B: ArrayLike) -> float:
     """1 − cos of the angle between two matrices, accurate even where it is tiny.
 

@@ -30,6 +30,7 @@ from measureformer.maps.norm import LayerNorm
 from measureformer.maps.transformer import Transformer
 from measureformer.measures import Discrete, SpaceTime
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike, Key
 from measureformer.training.architecture import Architecture
 
@@ -72,6 +73,7 @@ class InContextModel(eqx.Module):
     reading: Reading = eqx.field(static=True)
 
     @staticmethod
+    @checked
     def random(
         key: Key,
         dim: int,
@@ -285,6 +287,7 @@ def sequence_measure(x: ArrayLike, y: ArrayLike) -> SpaceTime:
     return SpaceTime.uniform(tokens, np.arange(len(tokens)))
 
 
+@checked
 def examples_measure(x: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> Discrete:
     """One prompt as a measure on R^(d+2) with an atom (x_i, y_i, 1) for each example.
 

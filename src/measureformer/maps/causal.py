@@ -17,6 +17,7 @@ from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure, SpaceTime
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import finite, floats, owned, scalar, shaped
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
@@ -105,6 +106,7 @@ class Sinusoidal(eqx.Module):
     dim: int = eqx.field(static=True)
     length: Float[Array, ""]
 
+    @checked
     def __init__(self, dim: int, *, length: ArrayLike = 512.0) -> None:
         if dim < 2 or dim % 2:
             raise OptionError(
@@ -140,6 +142,7 @@ class PositionTable(eqx.Module):
     table: Float[Array, "length d"]
     offset: int = eqx.field(static=True)
 
+    @checked
     def __init__(self, table: ArrayLike, *, offset: int = 0) -> None:
         rows = shaped(floats(table, "table"), "table", "length d")
         finite(rows, "table")

@@ -19,6 +19,7 @@ from measureformer.maps.norm import LayerNorm, RMSNorm
 from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import prng_key
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import Key
 
 Norm = Literal["layer", "rms", "none"]
@@ -44,6 +45,7 @@ class Transformer(AbstractWrapper):
 
     map: AbstractInContextMap
 
+    @checked
     def __init__(self, *layers: AbstractInContextMap) -> None:
         parts: tuple[Any, ...] = layers  # users pass anything
         if not parts or not all(isinstance(layer, AbstractInContextMap) for layer in parts):
@@ -58,6 +60,7 @@ class Transformer(AbstractWrapper):
         self.map = whole
 
     @staticmethod
+    @checked
     def random(
         key: Key,
         *,

@@ -11,6 +11,7 @@ import numpy as np
 
 from measureformer.errors import OptionError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 _floats = partial(np.asarray, dtype=float)
@@ -33,6 +34,7 @@ class SphereCapacity(eqx.Module):
     """Whether c ≥ (2/√p)^{4/(d−1)}, the condition of the theorem."""
 
 
+@checked
 def ramsauer20_capacity(beta: float, K: float, d: int, p: float) -> SphereCapacity:
     """Number of random patterns on a sphere that a modern memory stores with high probability.
 
@@ -182,6 +184,7 @@ def ramsauer20_contraction(
     return _floats(beta) * _floats(n) * _floats(radius) * ramsauer20_one_step(beta, separation, distance, radius, odds)
 
 
+@checked
 def basin(beta: ArrayLike, separation: ArrayLike, radius: ArrayLike, odds: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Radius r₊ of a ball around x_i from which updates end within r₋ of x_i; (0, inf) where none is certain.
 
@@ -219,6 +222,7 @@ def basin(beta: ArrayLike, separation: ArrayLike, radius: ArrayLike, odds: Array
     return np.where(certain, far, 0.0), np.where(certain, inner, np.inf)
 
 
+@checked
 def mceliece87_capacity(d: int, *, every: bool = False) -> float:
     """Number of random patterns that a classical memory holds as fixed points.
 
@@ -237,6 +241,7 @@ def mceliece87_capacity(d: int, *, every: bool = False) -> float:
     return d / ((4 if every else 2) * math.log(d))
 
 
+@checked
 def amit85_capacity(d: int) -> float:
     """Number of random patterns that a classical memory holds with a few wrong bits: 0.138 d.
 
@@ -252,6 +257,7 @@ def amit85_capacity(d: int) -> float:
     return 0.138 * d
 
 
+@checked
 def bit_error(n: ArrayLike, d: ArrayLike) -> np.ndarray:
     """Probability that a bit of a stored pattern changes in the first update of a classical memory.
 
@@ -271,6 +277,7 @@ def bit_error(n: ArrayLike, d: ArrayLike) -> np.ndarray:
     return 0.5 * erfc(np.sqrt(_floats(d) / (2 * _floats(n))))
 
 
+@checked
 def krotov16_capacity(d: int, degree: int) -> float:
     """Number of random patterns that a dense memory with F = z^a holds without an error.
 
@@ -288,6 +295,7 @@ def krotov16_capacity(d: int, degree: int) -> float:
     return d ** (degree - 1) / (2 * math.prod(range(2 * degree - 3, 0, -2)) * math.log(d))
 
 
+@checked
 def demircigil17_capacity(d: int, flipped: float = 0.0) -> float:
     """Number of random patterns that a dense memory with F = e^z holds, and retrieves after bits are flipped.
 
@@ -309,6 +317,7 @@ def demircigil17_capacity(d: int, flipped: float = 0.0) -> float:
     return math.exp(0.5 * rate * d)
 
 
+@checked
 def birthday_capacity(d: int) -> float:
     """Number of random patterns that a dense memory with F = e^z holds, all at once, with probability ½.
 

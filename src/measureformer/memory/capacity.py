@@ -20,6 +20,7 @@ from measureformer.memory.interactions import AbstractInteraction, Polynomial
 from measureformer.memory.modern import Modern
 from measureformer.numerics.arrays import finite, floats, positive_int
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import ArrayLike, Key
 
@@ -64,6 +65,7 @@ class CapacityCurve(eqx.Module):
         return _crossing(self.counts, self.low), _crossing(self.counts, self.high)
 
 
+@checked
 def capacity(
     interaction: AbstractInteraction,
     dim: int,
@@ -233,6 +235,7 @@ class BasinCurve(eqx.Module):
     high: Float[np.ndarray, " k"]
 
 
+@checked
 def basin_curve(
     memory: AbstractBinaryMemory | Modern, distances: ArrayLike, key: Key, *, trials: int = 200
 ) -> BasinCurve:

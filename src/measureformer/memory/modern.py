@@ -32,6 +32,7 @@ from measureformer.numerics.arrays import (
     shaped,
 )
 from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 STORED = 1 << 18
@@ -126,6 +127,7 @@ class Modern(AbstractMemory):
     beta: Float[Array, ""]
 
     @staticmethod
+    @checked
     def store(patterns: ArrayLike | AbstractMeasure, beta: ArrayLike, *, weights: ArrayLike | None = None) -> Modern:
         """Store patterns.
 
@@ -299,6 +301,7 @@ class Modern(AbstractMemory):
         )
 
 
+@checked
 def as_attention(memory: Modern) -> Attention:
     """The layer whose values in the context `memory.mu` are the updates: Q = K = V = I, logits β⟨x, ξ⟩.
 
@@ -342,6 +345,7 @@ class HeadMemory(eqx.Module):
         return on_device(found[0] if single else found)
 
 
+@checked
 def as_memory(attention: Attention, mu: Discrete, *, head: int = 0) -> HeadMemory:
     """One head of a layer in the context mu as a memory, whose patterns are its keys.
 

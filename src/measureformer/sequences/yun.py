@@ -9,6 +9,7 @@ import numpy as np
 
 from measureformer.errors import ConstructionError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 from measureformer.sequences.activation import Activation, power_of_two_below
 from measureformer.sequences.codes import CellCodes, bits, cells_of, checked_ramp, checked_size
@@ -19,6 +20,7 @@ from measureformer.sequences.function import SequenceFunction, refuse_not_equiva
 from measureformer.sequences.layers import Bumps, Feed, Shift, Tag
 
 
+@checked
 def compile_yun(
     f: Callable[[np.ndarray], ArrayLike], *, d: int, n: int, delta: float, positions: bool = False, ramp: float = 1e-3
 ) -> Construction:

@@ -13,6 +13,7 @@ from measureformer.maps import AbstractInContextMap
 from measureformer.maps.rows import all_rows
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import floats, positive_int, scalar
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 ALICE, OTHERS, REST = 0.05, (0.1, -0.08), 1.0
@@ -58,6 +59,7 @@ class MapOfMeasures:
         return self.map.push(mu)
 
 
+@checked
 def counterexample(*, softening: ArrayLike = 0.0) -> MapOfMeasures:
     """A continuous, support-preserving map f of measures on [−1, 1] that is not a transformer.
 
@@ -91,6 +93,7 @@ class Prompts(NamedTuple):
     distance: float
 
 
+@checked
 def prompts(n: int, *, delta: ArrayLike = ALICE) -> Prompts:
     """Two prompts that differ in their first word only: 'Alice' at delta, or 'Elise' at −delta.
 

@@ -13,6 +13,7 @@ from measureformer.maps.python import AbstractPythonMap
 from measureformer.maps.queries import queries_of
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import finite, floats, on_device
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, atoms_of
 from measureformer.structure.weights import below, binary_marks, carriers, linear_marks, tolerance
@@ -125,6 +126,7 @@ class Recovered(AbstractPythonMap):
         return values, np.flatnonzero(found < 0)
 
 
+@checked
 def recover(f: MeasureMap, *, eps: ArrayLike | None = None) -> Recovered:
     """Recover the in-context map G with f(mu) = G(mu, ·)♯mu from evaluations of the black box f.
 

@@ -13,6 +13,7 @@ from measureformer.errors import DomainError
 from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import floats, positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import ArrayLike, Key
 from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, merged, w1
@@ -59,6 +60,7 @@ class SupportReport(eqx.Module):
         return f"not support preserving: {self.witness.explanation} (after {self.total} trials: {tried})"
 
 
+@checked
 def is_support_preserving(
     f: MeasureMap, domain: AbstractDomain, key: Key, *, trials: int = 20, tol: ArrayLike | None = None
 ) -> SupportReport:

@@ -11,12 +11,14 @@ from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.measures.gap import LARGEST, subset_sum_gap
 from measureformer.numerics.arrays import floats, on_device
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import ArrayLike, Key
 
 ATTEMPTS = 20
 
 
+@checked
 def generic(mu: Discrete, eps: ArrayLike, key: Key) -> Discrete:
     """A measure near mu whose sets of atoms all have different masses.
 

@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from measureformer.errors import TextError, TooManyAtomsError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 DISCOUNT = 0.75
@@ -65,6 +66,7 @@ class NGram(NamedTuple):
         return float(np.exp(-np.mean(np.log(self.probabilities(tokens)))))
 
 
+@checked
 def ngram(tokens: ArrayLike, vocabulary: int, *, order: int = 3) -> NGram:
     """Train an n-gram model: counts of strings; shorter ones count the different tokens before them.
 

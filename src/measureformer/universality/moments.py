@@ -15,6 +15,7 @@ from measureformer.measures import AbstractMeasure, Discrete
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import default_float, finite, floats, positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import ArrayLike, Key
 
@@ -24,6 +25,7 @@ MOST_ATOMS = 6
 """Moments of more atoms differ by less than the rounding of the values."""
 
 
+@checked
 def tilted_mean(mu: AbstractMeasure, b: ArrayLike) -> np.ndarray:
     """Tilted means ∫ y e^{⟨b,y⟩} dmu / ∫ e^{⟨b,y⟩} dmu: the blocks with A = u = c = 0, for all v at once.
 
@@ -54,6 +56,7 @@ class Moments(NamedTuple):
     errors: np.ndarray
 
 
+@checked
 def moments(first: Callable[[np.ndarray], ArrayLike], order: int, *, reach: float = 1.0) -> Moments:
     """Moments of a probability measure on the line up to `order`, from values of L_1 alone.
 
@@ -104,6 +107,7 @@ def _climb(first: np.ndarray, order: int, reach: float) -> np.ndarray:
     return np.asarray(out)
 
 
+@checked
 def atoms_of_moments(values: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Places (n,) and weights (n,) of the measure on the line with n atoms and given moments (Prony).
 
@@ -134,6 +138,7 @@ def atoms_of_moments(values: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]
     return places, weights
 
 
+@checked
 def identify(tilted: Callable[[np.ndarray], ArrayLike], dim: int, n: int, key: Key, *, radius: float = 1.0) -> Discrete:
     """Identify a measure with n atoms from the values of its blocks, that is, from its tilted means.
 

@@ -15,6 +15,7 @@ from measureformer.attention.grid.costs import Costs
 from measureformer.attention.grid.sums import Direct, Group, Points, inside, interpolate, multiply, one_by_one, spread
 from measureformer.numerics.arrays import floats, host, namespace
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 DEFAULT_TOL = 1e-9
@@ -94,6 +95,7 @@ class GridPlan(eqx.Module):
     """For causal sums, instead of groups of boxes: running sums, which are added up."""
 
     @staticmethod
+    @checked
     def make(
         q: ArrayLike,
         k: ArrayLike,

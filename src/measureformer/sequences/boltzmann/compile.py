@@ -10,6 +10,7 @@ import numpy as np
 
 from measureformer.errors import ShapeError
 from measureformer.numerics.arrays import finite, floats, positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 from measureformer.sequences.boltzmann.memory import Memory, remembered
 from measureformer.sequences.budget import distance
@@ -92,6 +93,7 @@ class OneLayer:
         return self.memory.as_map() @ MLP(W1, b1, W2, np.full(d, 0.5 / D))
 
 
+@checked
 def compile_one_layer(
     f: Callable[[np.ndarray], ArrayLike], *, d: int, n: int, delta: float, ramp: float = 1e-3
 ) -> OneLayer:

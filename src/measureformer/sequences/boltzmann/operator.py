@@ -9,9 +9,11 @@ import numpy as np
 
 from measureformer.errors import OptionError, need
 from measureformer.numerics.arrays import finite, floats, positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
+@checked
 def boltz(a: ArrayLike) -> np.ndarray:
     """Boltzmann operator Σ_i a_i e^{a_i} / Σ_i e^{a_i}: at most the maximum, equivariant under shifts.
 
@@ -30,6 +32,7 @@ def boltz(a: ArrayLike) -> np.ndarray:
     return np.asarray((a * shares).sum(axis=-1) / shares.sum(axis=-1))
 
 
+@checked
 def log_boltz_gap(a: ArrayLike, b: ArrayLike) -> float:
     """ln |boltz(a) − boltz(b)|, computed with as many digits as it needs; −inf if they are equal.
 
@@ -87,6 +90,7 @@ def kajitsuka24_separation(n: int, r: float) -> float:
     return math.log(n) ** 2 * math.exp(-2 * r)
 
 
+@checked
 def kajitsuka24_log_separation(n: int, d: int, tokens: int, sizes: tuple[float, float, float]) -> float:
     """Decimal logarithm of the separation of contexts that one softmax layer of rank 1 guarantees.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from measureformer.errors import ConstructionError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 from measureformer.sequences import yun
 from measureformer.sequences.codes import CellCodes, cells_of, checked_size
@@ -19,6 +20,7 @@ from measureformer.sequences.sparse.conditions import Conditions, check_pattern
 from measureformer.sequences.sparse.patterns import Pattern, as_pattern
 
 
+@checked
 def compile_sparse(
     f: Callable[[np.ndarray], ArrayLike], pattern: Pattern, *, d: int, delta: float, ramp: float = 1e-3
 ) -> Construction:
