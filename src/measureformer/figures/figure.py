@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, TypeAlias, cast, get_args
 
 from measureformer.errors import ResultFormatError
-from measureformer.numerics.checked import checked
 from measureformer.pages.words import number, one_line
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ class Series:
     y2: tuple[float, ...] = ()
     role: Role = field(kw_only=True)
 
-    @checked
     def __init__(
         self, label: str, x: Numbers, y: Numbers, style: Style = "line", y2: Numbers = (), *, role: Role
     ) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from measureformer.errors import DtypeError, OptionError
 from measureformer.figures.draw import draw, to_pdf, to_svg
 from measureformer.figures.figure import Figure
-from measureformer.numerics.checked import checked
 from measureformer.storage.files import write_atomically
 
 if TYPE_CHECKING:  # figures must not wait for JAX
@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # figures must not wait for JAX
 _KINDS = {".svg": to_svg, ".pdf": to_pdf}
 
 
-@checked
 def save_figure(figure: Figure, path: PathLike) -> Path:
     """Draw a figure in the house style, write it, and return its path.
 
@@ -39,6 +38,8 @@ def save_figure(figure: Figure, path: PathLike) -> Path:
         raise DtypeError(
             got=f"a {type(figure).__name__}", need="an mf.Figure", do="Make one from its title, labels and mf.Series."
         )
+    if not isinstance(path, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DtypeError(got=f"a path of type {type(path).__name__}", need="a str or a pathlib.Path", do="Name a file.")
     target = Path(path)
     kind = _KINDS.get(target.suffix.lower())
     if kind is None:

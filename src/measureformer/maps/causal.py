@@ -17,8 +17,8 @@ from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure, SpaceTime
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import finite, floats, owned, scalar, shaped
-from measureformer.numerics.checked import checked
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import check_fields, checked
+from measureformer.numerics.types import ArrayLike, Size
 
 
 class Causal(AbstractWrapper):
@@ -42,6 +42,9 @@ class Causal(AbstractWrapper):
     """
 
     map: AbstractInContextMap
+
+    def __check_init__(self) -> None:
+        check_fields(self)
 
     @property
     def needs_time(self) -> bool:
@@ -73,6 +76,9 @@ class Positional(AbstractInContextMap):
     """
 
     encoding: Callable[[Array], Array]
+
+    def __check_init__(self) -> None:
+        check_fields(self)
 
     @property
     def in_dim(self) -> int | None:
@@ -107,7 +113,7 @@ class Sinusoidal(eqx.Module):
     length: Float[Array, ""]
 
     @checked
-    def __init__(self, dim: int, *, length: ArrayLike = 512.0) -> None:
+    def __init__(self, dim: Size, *, length: ArrayLike = 512.0) -> None:
         if dim < 2 or dim % 2:
             raise OptionError(
                 got=f"dim = {dim}",

@@ -20,7 +20,7 @@ from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, shaped
 from measureformer.numerics.checked import checked
 from measureformer.numerics.random import normal
-from measureformer.numerics.types import ArrayLike, Key
+from measureformer.numerics.types import ArrayLike, Key, Size
 
 Activation = Callable[[Array], Array]
 
@@ -113,7 +113,7 @@ class MLP(AbstractInContextMap):
 
     @staticmethod
     @checked
-    def random(key: Key, dim: int, *, width: int | None = None, activation: str | Activation = "relu") -> MLP:
+    def random(key: Key, dim: Size, *, width: Size | None = None, activation: str | Activation = "relu") -> MLP:
         """Gaussian weights and zero biases, from R^dim to itself, without skip.
 
         Arguments:

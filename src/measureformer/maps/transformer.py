@@ -20,7 +20,7 @@ from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import prng_key
 from measureformer.numerics.checked import checked
-from measureformer.numerics.types import Key
+from measureformer.numerics.types import Key, Size
 
 Norm = Literal["layer", "rms", "none"]
 
@@ -64,9 +64,9 @@ class Transformer(AbstractWrapper):
     def random(
         key: Key,
         *,
-        dim: int,
-        depth: int,
-        heads: int = 1,
+        dim: Size,
+        depth: Size,
+        heads: Size = 1,
         norm: Norm = "layer",
         causal: bool = False,
     ) -> Transformer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Annotated, TypeAlias
 
 import equinox as eqx
 import numpy as np
@@ -12,7 +13,13 @@ import numpy as np
 from measureformer.errors import OptionError
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.checked import checked
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.types import ArrayLike, NotNegative, Positive, Size, Within
+
+Scale: TypeAlias = Annotated[float, Within(1e-100, 1e100)]
+"""A positive number whose square does not overflow."""
+
+Bits: TypeAlias = Annotated[int, Within(2, 1000)]
+"""Dimensions at which 2^d does not overflow."""
 
 _floats = partial(np.asarray, dtype=float)
 
@@ -35,7 +42,7 @@ class SphereCapacity(eqx.Module):
 
 
 @checked
-def ramsauer20_capacity(beta: float, K: float, d: int, p: float) -> SphereCapacity:
+def ramsauer20_capacity(beta: Scale, K: Scale, d: Size, p: float) -> SphereCapacity:
     """Number of random patterns on a sphere that a modern memory stores with high probability.
 
     Arguments:
@@ -63,10 +70,12 @@ def ramsauer20_capacity(beta: float, K: float, d: int, p: float) -> SphereCapaci
             need="beta, K > 0, d ≥ 2 and 0 < p < 1",
             do="Patterns lie on the sphere of radius K√(d−1); p is the probability that they are not stored.",
         )
-    a = 2 / (d - 1) * (1 + math.log(2 * beta * K**2 * p * (d - 1)))
+    a = 2 / (d - 1) * (1 + math.log(2 * beta * K**2) + math.log(p) + math.log(d - 1))
     b = 2 * K**2 * beta / 5
     c = b / lambert_of_exp(a + math.log(b), lambertw)
-    return SphereCapacity(a, b, c, math.sqrt(p) * c ** ((d - 1) / 4), c >= (2 / math.sqrt(p)) ** (4 / (d - 1)))
+    log_patterns = 0.5 * math.log(p) + (d - 1) / 4 * math.log(c)
+    patterns = math.exp(log_patterns) if log_patterns < 709 else math.inf
+    return SphereCapacity(a, b, c, patterns, log_patterns >= math.log(2))
 
 
 def lambert_of_exp(x: float, lambertw: Callable[[float], complex]) -> float:
@@ -185,7 +194,9 @@ def ramsauer20_contraction(
 
 
 @checked
-def basin(beta: ArrayLike, separation: ArrayLike, radius: ArrayLike, odds: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def basin(
+    beta: Positive, separation: ArrayLike, radius: NotNegative, odds: NotNegative
+) -> tuple[np.ndarray, np.ndarray]:
     """Radius r₊ of a ball around x_i from which updates end within r₋ of x_i; (0, inf) where none is certain.
 
     Arguments:
@@ -216,14 +227,16 @@ def basin(beta: ArrayLike, separation: ArrayLike, radius: ArrayLike, odds: Array
     certain = log_c < -1
     c = np.exp(np.where(certain, log_c, -1.0))
     unit = 2 * beta * radius
-    outer, inner = (-lambertw(-c, branch).real / unit for branch in (-1, 0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        outer, inner = (-lambertw(-c, branch).real / unit for branch in (-1, 0))
+    inner = np.where(unit > 0, inner, 0.0)
     # c underflows for a single pattern, or one far from all others: then W₋₁(−c) = ln c − ln(−ln c) + …
     far = np.where(c > 0, outer, np.where(log_c == -np.inf, np.inf, -log_c / unit))
     return np.where(certain, far, 0.0), np.where(certain, inner, np.inf)
 
 
 @checked
-def mceliece87_capacity(d: int, *, every: bool = False) -> float:
+def mceliece87_capacity(d: Annotated[int, Within(2, 10**9)], *, every: bool = False) -> float:
     """Number of random patterns that a classical memory holds as fixed points.
 
     Arguments:
@@ -258,7 +271,7 @@ def amit85_capacity(d: int) -> float:
 
 
 @checked
-def bit_error(n: ArrayLike, d: ArrayLike) -> np.ndarray:
+def bit_error(n: Positive, d: NotNegative) -> np.ndarray:
     """Probability that a bit of a stored pattern changes in the first update of a classical memory.
 
     Arguments:
@@ -278,7 +291,7 @@ def bit_error(n: ArrayLike, d: ArrayLike) -> np.ndarray:
 
 
 @checked
-def krotov16_capacity(d: int, degree: int) -> float:
+def krotov16_capacity(d: Bits, degree: Annotated[int, Within(2, 100)]) -> float:
     """Number of random patterns that a dense memory with F = z^a holds without an error.
 
     Arguments:
@@ -296,7 +309,7 @@ def krotov16_capacity(d: int, degree: int) -> float:
 
 
 @checked
-def demircigil17_capacity(d: int, flipped: float = 0.0) -> float:
+def demircigil17_capacity(d: Bits, flipped: float = 0.0) -> float:
     """Number of random patterns that a dense memory with F = e^z holds, and retrieves after bits are flipped.
 
     Arguments:
@@ -318,7 +331,7 @@ def demircigil17_capacity(d: int, flipped: float = 0.0) -> float:
 
 
 @checked
-def birthday_capacity(d: int) -> float:
+def birthday_capacity(d: Bits) -> float:
     """Number of random patterns that a dense memory with F = e^z holds, all at once, with probability ½.
 
     Arguments:

@@ -116,11 +116,11 @@ def _alternative(hint: Any) -> Check | None:
     if hint == Key:
         return _key
     if origin is Annotated:
-        for mark in hint.__metadata__:
+        for mark in reversed(hint.__metadata__):  # the last word counts
             if isinstance(mark, Real):
                 return functools.partial(_array, mark=mark)
             if isinstance(mark, Within):
-                return functools.partial(_whole if parts[0] is int else _real, limits=mark)
+                return functools.partial(_whole if parts[0] is int else real, limits=mark)
         return _alternative(parts[0])
     if origin is Union or origin is types.UnionType:
         return _union(parts)
@@ -192,8 +192,16 @@ def _array(value: Any, name: str, mark: Real) -> None:
     if mark.axes is not None and numbers.ndim != mark.axes:
         need = "one number" if mark.axes == 0 else f"an array with {mark.axes} axes"
         raise ShapeError(got=f"{name} of shape {numbers.shape}", need=need, do=f"Pass {name} in this shape.")
+    if mark.filled and numbers.size == 0:
+        raise ShapeError(
+            got=f"{name} of shape {numbers.shape}", need="at least one number", do=f"Pass {name} with entries."
+        )
     if mark.finite:
         finite(numbers, name)
+    limits = Within(mark.least, mark.most)
+    if limits != REAL and not isinstance(numbers, Tracer):
+        for value in (float(numbers.min()), float(numbers.max())) if numbers.size else ():
+            _in(value, name, limits)
 
 
 def _key(value: Any, name: str) -> None:
@@ -213,7 +221,7 @@ def _whole(value: Any, name: str, limits: Within = WHOLE) -> None:
     _in(value, name, limits)
 
 
-def _real(value: Any, name: str, limits: Within = REAL) -> None:
+def real(value: Any, name: str, limits: Within = REAL) -> None:
     if type(value) is not float:
         one = getattr(value, "ndim", 0) == 0 and getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"
         if isinstance(value, (bool, complex, str, bytes, type)) or not (one and hasattr(value, "__float__")):
@@ -231,8 +239,8 @@ def _in(value: float, name: str, limits: Within) -> None:
     if not limits.least <= value <= limits.most:
         raise OptionError(
             got=shown(value, name),
-            need=f"a number from {limits.least:,} to {limits.most:,}",
-            do=f"Pass {name} between these limits.",
+            need=f"numbers from {limits.least:,} to {limits.most:,}",
+            do=f"Choose {name} between these limits.",
         )
 
 
@@ -302,7 +310,7 @@ def _tuple(value: Any, name: str, checks: tuple[Check | None, ...]) -> None:
 
 _PLAIN: dict[Any, Check] = {
     int: _whole,
-    float: _real,
+    float: real,
     str: functools.partial(_kind, kinds=str, words="a string", do="Pass {name} as a str."),
     bool: functools.partial(_kind, kinds=(bool, np.bool_), words="True or False", do="Pass {name} as a bool."),
     os.PathLike[str]: functools.partial(

@@ -23,7 +23,6 @@ import jax
 from jax.sharding import Mesh
 
 from measureformer.errors import LaunchError, WorkerLost
-from measureformer.numerics.checked import checked
 from measureformer.parallel.launch import COORDINATOR, COUNT, INDEX, LOST
 from measureformer.parallel.mesh import token_mesh
 
@@ -41,7 +40,6 @@ class _State:
 _state = _State()
 
 
-@checked
 def join_workers(
     coordinator: str | None = None,
     count: int | None = None,

@@ -27,7 +27,7 @@ from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import finite, floats, on_device
 from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.checked import checked
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.types import ArrayLike, Number
 from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, atoms_of
 from measureformer.structure.recover import on_support
 
@@ -64,7 +64,7 @@ def regular_derivative(
     psi: Psi,
     *,
     variant: Literal["positive", "probability"] = "positive",
-    width: ArrayLike | None = None,
+    width: Number | None = None,
 ) -> RegularDerivative:
     """Regular part D̄f(mu, x, ψ) of the derivative of a black box f at mu along δ_x.
 

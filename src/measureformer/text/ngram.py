@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -10,7 +10,7 @@ from jaxtyping import Float
 from measureformer.errors import TextError, TooManyAtomsError
 from measureformer.numerics.arrays import positive_int
 from measureformer.numerics.checked import checked
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.types import ArrayLike, Real
 
 DISCOUNT = 0.75
 """Subtracted from every count; the usual value."""
@@ -67,7 +67,7 @@ class NGram(NamedTuple):
 
 
 @checked
-def ngram(tokens: ArrayLike, vocabulary: int, *, order: int = 3) -> NGram:
+def ngram(tokens: Annotated[ArrayLike, Real(axes=1)], vocabulary: int, *, order: int = 3) -> NGram:
     """Train an n-gram model: counts of strings; shorter ones count the different tokens before them.
 
     Arguments:

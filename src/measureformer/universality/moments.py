@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Annotated, NamedTuple, cast
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -17,7 +17,7 @@ from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import default_float, finite, floats, positive_int
 from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
-from measureformer.numerics.types import ArrayLike, Key
+from measureformer.numerics.types import ArrayLike, Key, Within
 
 NODES = 33
 """Chebyshev nodes at which L_1 is asked: enough for |b·y| ≤ 1, where it is analytic beyond the interval."""
@@ -139,7 +139,14 @@ def atoms_of_moments(values: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]
 
 
 @checked
-def identify(tilted: Callable[[np.ndarray], ArrayLike], dim: int, n: int, key: Key, *, radius: float = 1.0) -> Discrete:
+def identify(
+    tilted: Callable[[np.ndarray], ArrayLike],
+    dim: int,
+    n: int,
+    key: Key,
+    *,
+    radius: Annotated[float, Within(1e-100, 1e6)] = 1.0,
+) -> Discrete:
     """Identify a measure with n atoms from the values of its blocks, that is, from its tilted means.
 
     Along one random direction θ, b = sθ, the values in that direction are L_1 of the slice θ♯mu: its moments give the

@@ -11,7 +11,7 @@ import numpy as np
 from measureformer.errors import ShapeError
 from measureformer.numerics.arrays import finite, floats, positive_int
 from measureformer.numerics.checked import checked
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.types import ArrayLike, Side
 from measureformer.sequences.boltzmann.memory import Memory, remembered
 from measureformer.sequences.budget import distance
 from measureformer.sequences.codes import CellCodes, cells_of, checked_ramp, checked_size
@@ -95,7 +95,7 @@ class OneLayer:
 
 @checked
 def compile_one_layer(
-    f: Callable[[np.ndarray], ArrayLike], *, d: int, n: int, delta: float, ramp: float = 1e-3
+    f: Callable[[np.ndarray], ArrayLike], *, d: int, n: int, delta: Side, ramp: float = 1e-3
 ) -> OneLayer:
     """Compile f into a network with one softmax head, close to it on sequences of n tokens in the cube [0, 1]^d.
 
