@@ -48,6 +48,7 @@ bench: ## time it against others, write tables of ratios to benchmarks/results; 
 	@$(PY) benchmarks/lipschitz.py
 	@$(PY) benchmarks/grid.py
 	@$(PY) benchmarks/grid_certificate.py
+	@$(PY) benchmarks/certificates.py
 	@$(PY) benchmarks/flow.py
 	@$(PY) benchmarks/sphere.py
 	@$(PY) benchmarks/implicit_bias.py

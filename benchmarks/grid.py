@@ -88,7 +88,7 @@ def flow() -> Row:
         calls.append(None)
         # rounds that warm up take one layer, which is the same program
         steps = 1 if len(calls) <= 2 else LAYERS
-        mf.flow(velocity, mu, [0.0, steps / LAYERS], solver="euler", steps=steps, tol=1e-6)
+        mf.flow(velocity, mu, [0.0, steps / LAYERS], solver="euler", steps=steps, method=mf.Grid(tol=1e-6))
 
     def sample() -> None:
         mf.attend(some, points, points, log_weights, method="streaming").values.block_until_ready()

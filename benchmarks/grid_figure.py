@@ -87,7 +87,7 @@ def flowing() -> tuple[np.ndarray, float]:
     # tokens of an uneven disc attract those they attend to, and turn
     mu = mf.Discrete.weighted(points, np.exp(1.5 * np.sin(3 * angle) + np.sin(2 * points[:, 0])))
     velocity = mf.Attention.head(2.0 * np.eye(2), np.eye(2), np.array([[1.0, -1.5], [1.5, 1.0]]))
-    options: dict[str, Any] = {"solver": "euler", "steps": STEPS, "tol": 1e-6, "save": FOLDER / "flow"}
+    options: dict[str, Any] = {"solver": "euler", "steps": STEPS, "method": mf.Grid(tol=1e-6), "save": FOLDER / "flow"}
     traj = mf.flow(velocity - mf.Identity(), mu, TIMES, **options)
     assert traj.error_bound is not None
     return np.asarray(traj.points), traj.error_bound

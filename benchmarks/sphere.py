@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 
+import diffrax
 import jax
 import numpy as np
 from compare import CONSOLE, Number, Row, interleaved, machine, write
@@ -43,7 +44,9 @@ def euler(X: np.ndarray, h: float, steps: int) -> np.ndarray:
 
 
 def ours(X: np.ndarray, rtol: float) -> np.ndarray:
-    return np.asarray(mf.clustering.sphere_flow(X, BETA, [0.0, TIME], rtol=rtol).points[1])
+    velocity = mf.Tangent(mf.Attention.head(*[np.eye(X.shape[1])] * 3, scale=BETA))
+    control = diffrax.PIDController(rtol=rtol, atol=rtol, pcoeff=0.3, icoeff=0.4)
+    return np.asarray(mf.flow(velocity, mf.Discrete.uniform(X), [0.0, TIME], steps=control).points[1])
 
 
 def euler_steps(X: np.ndarray, exact: np.ndarray) -> int:

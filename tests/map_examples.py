@@ -57,6 +57,8 @@ EXAMPLES: dict[str, Callable[[], AbstractInContextMap]] = {
     "RMSNorm": lambda: mf.RMSNorm([1.0, 2.0, 3.0]),
     "UnitNorm": lambda: mf.UnitNorm([1.0, 2.0, 3.0], [0.0, 1.0, 0.0]),
     "Residual": lambda: mf.Residual(mf.Attention.random(KEY, DIM), step=0.3),
+    "Tangent": lambda: mf.Tangent(mf.Attention.random(KEY, DIM)),
+    "Rescaled": lambda: mf.Rescaled(mf.Attention.random(KEY, DIM), time=0.5),
     "Causal": lambda: mf.Causal(mf.Residual(mf.Attention.random(KEY, DIM))),
     "Positional": lambda: mf.Positional(lambda t: t[:, None] * jnp.ones(DIM, t.dtype)),
     "Transformer": lambda: mf.Transformer.random(KEY, dim=DIM, depth=1, heads=3),

@@ -32,7 +32,6 @@ from .figures import Series as Series
 from .figures import save_figure as save_figure
 from .figures.plot import plot as plot
 from .flows import flow as flow
-from .flows import gaussian_flow as gaussian_flow
 from .maps import MLP as MLP
 from .maps import AbstractInContextMap as AbstractInContextMap
 from .maps import AffineAttention as AffineAttention
@@ -48,12 +47,14 @@ from .maps import Linear as Linear
 from .maps import LinearAttention as LinearAttention
 from .maps import Positional as Positional
 from .maps import PositionTable as PositionTable
+from .maps import Rescaled as Rescaled
 from .maps import Residual as Residual
 from .maps import RMSNorm as RMSNorm
 from .maps import RotaryAttention as RotaryAttention
 from .maps import SigmoidAttention as SigmoidAttention
 from .maps import SinkhornAttention as SinkhornAttention
 from .maps import Sinusoidal as Sinusoidal
+from .maps import Tangent as Tangent
 from .maps import Transformer as Transformer
 from .maps import UnitNorm as UnitNorm
 from .maps import UnnormalizedAttention as UnnormalizedAttention

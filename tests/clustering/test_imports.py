@@ -9,7 +9,7 @@ PROGRAM = """
 import sys, measureformer as mf
 assert "jax" not in sys.modules
 mf.flows
-mf.gaussian_flow
+mf.flow
 print("diffrax" in sys.modules, "scipy.spatial" in sys.modules)
 """
 

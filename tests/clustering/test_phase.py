@@ -1,4 +1,4 @@
-"""Phase diagrams: against `sphere_flow` token by token, the law of the starts, resuming, refusals."""
+"""Phase diagrams: against `mf.flow` token by token, the law of the starts, resuming, refusals."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ FEW = mf.clustering.Ensemble(n=6, dim=3, batches=5)
 BETAS, TIMES = [0.5, 5.0], [0.0, 1.0, 3.0, 8.0]
 
 
+def velocity(beta: float, dim: int) -> mf.Tangent:
+    return mf.Tangent(mf.Attention.head(*[np.eye(dim)] * 3, scale=beta))
+
+
 def starts(ensemble: mf.clustering.Ensemble) -> np.ndarray:
     keys = jax.vmap(lambda i: jax.random.fold_in(KEY, i))(np.arange(ensemble.batches))
     return np.asarray(jax.vmap(lambda k: phase._start(k, ensemble.n, ensemble.dim))(keys), np.float64)
@@ -30,7 +34,8 @@ def test_the_same_as_following_each_system_alone() -> None:
     X = starts(ensemble)
     X /= np.linalg.norm(X, axis=2, keepdims=True)
     for row, beta in enumerate(BETAS):
-        paths = np.stack([np.asarray(mf.clustering.sphere_flow(x, beta, TIMES).points) for x in X])
+        v = velocity(beta, X.shape[2])
+        paths = np.stack([np.asarray(mf.flow(v, mf.Discrete.uniform(x), TIMES).points) for x in X])
         cosines = paths @ paths.swapaxes(2, 3)
         assert np.abs(cosines - 0.95).min() > 1e-4  # no pair on the edge, so counts are exact
         near = cosines > 0.95

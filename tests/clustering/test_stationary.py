@@ -91,11 +91,11 @@ def test_covariances_of_full_rank_tend_to_rank_three() -> None:
     assert np.abs(right(0, end)).max() < 1e-8
     assert abs(values[0]) < 1e-9
     assert values[1] > 0.9
-    traj = mf.gaussian_flow(mf.Attention.head(np.eye(4), a.T, v), mf.Gaussian(np.zeros(4), start), [0.0, 20.0])
+    traj = mf.flow(mf.Attention.head(np.eye(4), a.T, v), mf.Gaussian(np.zeros(4), start), [0.0, 20.0])
     assert np.linalg.matrix_rank(start) == 4
     assert traj.blow_up is None
     assert traj.rank().tolist() == [4, 3]
-    assert mf.gaussian_flow(mf.Attention.head(np.eye(4), a.T, np.eye(4)), traj.measures[0], [0.0, 20.0]).blow_up
+    assert mf.flow(mf.Attention.head(np.eye(4), a.T, np.eye(4)), traj.measures[0], [0.0, 20.0]).blow_up
 
 
 def test_the_attractor_that_random_matrices_showed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from compilations import count_compilations
 from flow_examples import DIM, cloud, head, largest
 from measureformer import errors
 
-SHARP = {"rtol": 1e-10, "atol": 1e-10}
+SHARP: dict[str, Any] = {"steps": diffrax.PIDController(rtol=1e-10, atol=1e-10)}
 
 
 def brute_force(G: mf.Attention, mu: mf.Discrete, x: Any, t: float) -> np.ndarray:
@@ -41,7 +42,7 @@ def test_without_logits_the_mean_moves_all_tokens_alike() -> None:
     # x(t) = x + (e^{Vt} − I) m. V is not symmetric and weights are not equal: kills Vᵀ and ignored weights
     V, mu = np.array([[0.5, -1.0], [0.3, 0.2]]), cloud()
     G = mf.Attention.head(np.zeros((DIM, DIM)), np.zeros((DIM, DIM)), V)
-    traj = mf.flow(G, mu, [0.0, 0.3, 1.0], rtol=1e-9, atol=1e-9)
+    traj = mf.flow(G, mu, [0.0, 0.3, 1.0], steps=diffrax.PIDController(rtol=1e-9, atol=1e-9))
     assert traj.times.tolist() == [0.0, 0.3, 1.0]
     for t, nu in zip(traj.times, traj.measures, strict=True):
         moved = np.asarray(mu.points) + (expm(V * t) - np.eye(DIM)) @ np.asarray(mu.mean())
@@ -139,6 +140,21 @@ def test_other_solvers_keep_their_tolerance(solver: Any) -> None:
     assert largest(traj.points[-1] - np.e * np.asarray(mu.points)) < 3e-5
 
 
+def test_solvers_and_controls_of_diffrax() -> None:
+    # kills: a control that is ignored, and one whose norm is a mean over tokens
+    mu, control = cloud(), diffrax.PIDController(rtol=1e-9, atol=1e-9, pcoeff=0.3, icoeff=0.4)
+    exact = np.e * np.asarray(mu.points)
+    loose, tight = (
+        mf.flow(mf.Linear(np.eye(DIM)), mu, [0.0, 1.0], solver=diffrax.Dopri5(), steps=s) for s in (None, control)
+    )
+    assert largest(tight.points[-1] - exact) < 1e-8 < largest(loose.points[-1] - exact) < 1e-4
+    by_name, by_class = (mf.flow(head(), mu, [0.0, 1.0], solver=s) for s in ("dopri8", diffrax.Dopri8()))
+    np.testing.assert_array_equal(by_name.points, by_class.points)
+    layer, control = mf.Linear(np.eye(DIM)), diffrax.PIDController(1e-5, 1e-4)
+    mf.flow(layer, mu, [0.0, 1.0], steps=diffrax.PIDController(1e-6, 1e-4))
+    assert count_compilations(lambda: mf.flow(layer, mu, [0.0, 1.0], steps=control)) == 0
+
+
 def test_layers_take_turns_in_adaptive_flows_too() -> None:
     mu, first, second = cloud(), head(0), head(1)
     both = mf.flow([first, second], mu, [0.0, 0.5, 1.0], **SHARP)
@@ -232,10 +248,20 @@ REFUSED = {
         errors.OptionError,
         "different forms",
     ),
-    "a Gaussian": (
-        lambda: mf.flow(head(), mf.Gaussian(np.zeros(DIM), np.eye(DIM)), [0.0, 1.0]),
-        errors.NoClosedFormError,
-        "discretize",
+    "a control that is none": (
+        lambda: mf.flow(head(), cloud(), [0.0, 1.0], steps=diffrax.ConstantStepSize()),  # pyright: ignore[reportCallIssue, reportArgumentType]
+        errors.DtypeError,
+        "a number of equal steps",
+    ),
+    "another norm": (
+        lambda: mf.flow(head(), cloud(), [0.0, 1.0], steps=diffrax.PIDController(1e-6, 1e-6, norm=jnp.max)),
+        errors.OptionError,
+        "leave norm out".capitalize(),
+    ),
+    "an implicit method": (
+        lambda: mf.flow(head(), cloud(), [0.0, 1.0], solver=diffrax.Kvaerno5()),
+        errors.OptionError,
+        "an explicit Runge",
     ),
     "an unknown solver": (
         lambda: mf.flow(head(), cloud(), [0.0, 1.0], solver="magic"),  # pyright: ignore[reportArgumentType]
@@ -243,7 +269,11 @@ REFUSED = {
         "one of tsit5",
     ),
     "Euler without steps": (lambda: mf.flow(head(), cloud(), [0.0, 1.0], solver="euler"), errors.OptionError, "steps"),
-    "no tolerance": (lambda: mf.flow(head(), cloud(), [0.0, 1.0], rtol=0.0), errors.OptionError, "rtol"),
+    "no tolerance": (
+        lambda: mf.flow(head(), cloud(), [0.0, 1.0], steps=diffrax.PIDController(rtol=0.0, atol=1e-6)),
+        errors.OptionError,
+        "rtol",
+    ),
     "a layer that changes inside a step": (
         lambda: mf.flow([head(), head(1)], cloud(), [0.0, 1.0], solver="euler", steps=3),
         errors.OptionError,

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import diffrax
 import jax
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ import measureformer as mf
 from compilations import count_compilations
 from measureformer.attention.grid import Costs, follow
 from measureformer.errors import MeasureformerError, OptionError, PlanError, ToleranceError, TracedError
-from measureformer.flows import drive as _drive
 from measureformer.flows import follow as _follow
+from measureformer.flows import run as _run
 
 TOL = 1e-8
 A = np.array([[1.0, 0.5], [-0.3, 0.8]])
@@ -58,7 +59,7 @@ def velocity(x: Any, mu: Any, head: Any) -> Any:
 def test_the_flow_is_that_of_all_pairs(planned: list[float]) -> None:
     # kills: a plan that is not made anew (points have left the cells: the velocity is wrong), errors of bounds
     mu, times = cloud(0), [0.0, 0.1, 0.3]
-    ours = mf.flow(G, mu, times, tol=TOL, rtol=1e-9, atol=1e-9)
+    ours = mf.flow(G, mu, times, method=mf.Grid(tol=TOL), steps=diffrax.PIDController(rtol=1e-9, atol=1e-9))
     assert ours.error_bound is not None
     assert TOL / 1e3 < ours.error_bound <= TOL
     assert len(planned) > 1
@@ -83,7 +84,7 @@ LAYERS = [G, mf.Attention.head(A.T, np.eye(2), np.array([[0.0, 1.0], [-1.0, 0.0]
 
 
 def equal(seed: int, n: int = 300, save: Any = None) -> Any:
-    return mf.flow(LAYERS, cloud(seed, n), [0.0, 0.3, 0.6], solver="euler", steps=6, tol=TOL, save=save)
+    return mf.flow(LAYERS, cloud(seed, n), [0.0, 0.3, 0.6], solver="euler", steps=6, method=mf.Grid(tol=TOL), save=save)
 
 
 def test_a_residual_network_on_the_grid_and_planning_again_compiles_nothing(planned: list[float]) -> None:
@@ -102,7 +103,7 @@ def test_a_residual_network_on_the_grid_and_planning_again_compiles_nothing(plan
 def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # kills: plans made for the points at which the run was interrupted
     whole = equal(0)
-    further, left = _drive._further, [7]
+    further, left = _run._further, [7]
 
     def interrupted(*args: Any) -> Any:
         left[0] -= 1
@@ -110,9 +111,9 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(tmp_path: Path, monkeypat
             raise KeyboardInterrupt
         return further(*args)
 
-    monkeypatch.setattr(_drive, "CALL", 0.0)
+    monkeypatch.setattr(_run, "CALL", 0.0)
     with monkeypatch.context() as patch:
-        patch.setattr(_drive, "_further", interrupted)
+        patch.setattr(_run, "_further", interrupted)
         with pytest.raises(KeyboardInterrupt):
             equal(0, save=tmp_path / "run")
     resumed = equal(0, save=tmp_path / "run")
@@ -130,7 +131,12 @@ def test_two_attentions_one_after_the_other_and_a_mask() -> None:
     x = np.random.default_rng(3).uniform(-1, 1, (200, 1))
     head = mf.Attention.head([[1.5]], [[1.0]], [[1.0]])
     found = mf.flow(
-        mf.Causal(head) @ mf.Residual(head), mf.SpaceTime.sequence(x), [0.0, 0.5], solver="euler", steps=2, tol=TOL
+        mf.Causal(head) @ mf.Residual(head),
+        mf.SpaceTime.sequence(x),
+        [0.0, 0.5],
+        solver="euler",
+        steps=2,
+        method=mf.Grid(tol=TOL),
     )
     hidden = np.where(np.tri(200) > 0, 0, -np.inf)
     for _ in range(2):
@@ -143,27 +149,31 @@ def test_two_attentions_one_after_the_other_and_a_mask() -> None:
 def test_steps_that_are_too_long_for_any_cell_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_follow, "MARGINS", (0.25,))
     with pytest.raises(PlanError, match="steps of 1"):
-        mf.flow(1000 * G, cloud(0), [0.0, 1.0], solver="heun", steps=1, tol=TOL)
+        mf.flow(1000 * G, cloud(0), [0.0, 1.0], solver="heun", steps=1, method=mf.Grid(tol=TOL))
 
 
 HIGH = mf.Discrete.uniform(np.eye(4))
 REFUSALS: dict[str, tuple[type[Exception], Any, str]] = {
-    "tol": (OptionError, lambda: mf.flow(G, cloud(0), [0.0, 1.0], tol=0.0), "tol = 0.0"),
+    "tol": (OptionError, lambda: mf.flow(G, cloud(0), [0.0, 1.0], method=mf.Grid(tol=0.0)), "tol = 0.0"),
     "no attention": (
         OptionError,
-        lambda: mf.flow(mf.Linear(A), cloud(0), [0.0, 1.0], solver="euler", steps=2, tol=TOL),
+        lambda: mf.flow(mf.Linear(A), cloud(0), [0.0, 1.0], solver="euler", steps=2, method=mf.Grid(tol=TOL)),
         "without softmax",
     ),
     "dimension": (
         OptionError,
-        lambda: mf.flow(mf.Attention.head(*[np.eye(4)] * 3), HIGH, [0.0, 1.0], solver="euler", steps=2, tol=TOL),
+        lambda: mf.flow(
+            mf.Attention.head(*[np.eye(4)] * 3), HIGH, [0.0, 1.0], solver="euler", steps=2, method=mf.Grid(tol=TOL)
+        ),
         "dimension 4",
     ),
-    "impossible": (ToleranceError, lambda: mf.flow(G, cloud(0), [0.0, 1.0], tol=1e-17), "at least"),
+    "impossible": (ToleranceError, lambda: mf.flow(G, cloud(0), [0.0, 1.0], method=mf.Grid(tol=1e-17)), "at least"),
     "trace": (
         TracedError,
-        lambda: jax.jit(lambda x: mf.flow(G, mf.Discrete.uniform(x), [0.0, 1.0], tol=TOL).points)(np.eye(2)),
-        "flow with save or tol",
+        lambda: jax.jit(lambda x: mf.flow(G, mf.Discrete.uniform(x), [0.0, 1.0], method=mf.Grid(tol=TOL)).points)(
+            np.eye(2)
+        ),
+        "flow with save or a grid",
     ),
 }
 

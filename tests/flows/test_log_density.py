@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import diffrax
 import jax
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from scipy.stats import multivariate_normal
 import measureformer as mf
 from measureformer import errors
 
-SHARP = {"rtol": 1e-9, "atol": 1e-9}
+SHARP: dict[str, Any] = {"steps": diffrax.PIDController(rtol=1e-9, atol=1e-9)}
 COV = np.array([[1.0, 0.3], [0.3, 0.5]])
 
 

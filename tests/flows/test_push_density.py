@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,7 +58,7 @@ def test_it_agrees_with_densities_along_flows() -> None:
     rng = np.random.default_rng(0)
     mu = mf.Discrete.weighted(rng.normal(size=(7, 2)), rng.uniform(0.2, 1, 7))
     G = mf.Attention.random(jax.random.key(0), 2)
-    traj = mf.flow(G, mu, [0.0, 0.8], rtol=1e-7, atol=1e-7)
+    traj = mf.flow(G, mu, [0.0, 0.8], steps=diffrax.PIDController(rtol=1e-7, atol=1e-7))
     points, logs = traj.log_density(LAW.logpdf, POINTS)
     found = mf.flows.push_density(traj.map(0.8), LAW.logpdf, mu, points[-1])
     np.testing.assert_allclose(found.preimages, POINTS, atol=1e-7)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,9 +23,7 @@ from compilations import count_compilations
 from flow_examples import DIM, cloud, head, largest
 from launching import PATIENCE, environment
 from measureformer import errors
-from measureformer.flows import drive as _drive
-from measureformer.flows.adaptive import AdaptiveWalk
-from measureformer.flows.equal import EqualWalk
+from measureformer.flows import run as _run
 from measureformer.flows.saved import Folder
 from measureformer.parallel import progress
 from measureformer.storage.fingerprint import fingerprint
@@ -42,7 +41,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         write(folder, stand, points)
         counts.append(stand.reached)
 
-    monkeypatch.setattr(_drive, "PAUSE", 0.0)
+    monkeypatch.setattr(_run, "PAUSE", 0.0)
     monkeypatch.setattr(Folder, "write", noted)
     return counts
 
@@ -65,19 +64,19 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, after: int, error: type[BaseExcep
 def stands(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Where every call of the compiled program began."""
     seen: list[Any] = []
-    for walk in (AdaptiveWalk, EqualWalk):
+    original = _run.Run.go
 
-        def go(self: Any, stand: Any, budget: int, go: Any = walk.go) -> Any:
-            seen.append(stand)
-            return go(self, stand, budget)
+    def go(self: Any, stand: Any, budget: int) -> Any:
+        seen.append(stand)
+        return original(self, stand, budget)
 
-        monkeypatch.setattr(walk, "go", go)
+    monkeypatch.setattr(_run.Run, "go", go)
     return seen
 
 
 FLOWS: dict[str, dict[str, Any]] = {
     "tsit5": {},
-    "dopri8": {"solver": "dopri8", "rtol": 1e-9, "atol": 1e-9},
+    "dopri8": {"solver": "dopri8", "steps": diffrax.PIDController(rtol=1e-9, atol=1e-9)},
     "layers": {"layers": 3},
     "euler": {"solver": "euler", "steps": 6},
     "rk4 with layers": {"solver": "rk4", "steps": 3, "layers": 2, "times": [0.0, 0.5, 1.0]},
@@ -110,21 +109,34 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(
     # that are forgotten (this control does not look at old ones), change no bit: so the states are compared as well
     given, options = arguments(case)
     whole = mf.flow(*given, **options, save=tmp_path / "whole")
+    written.clear()
+    # one step in each call: where a call ends changes no bit
+    monkeypatch.setattr(_run, "CALL", 0.0)
+    np.testing.assert_array_equal(mf.flow(*given, **options, save=tmp_path / "by step").points, whole.points)
     writes = len(written)
     assert writes >= 4
     for after in range(1, writes, max(1, writes // 4)):
         folder = tmp_path / f"after {after}"
         with monkeypatch.context() as patch:
             kept = interrupt(patch, after)
-            with pytest.raises(KeyboardInterrupt, match=f"saved in .*after {after}: the same call goes on"):
+            with pytest.raises(KeyboardInterrupt, match=f"saved in .*after {after}: the same call resumes"):
                 mf.flow(*given, **options, save=folder)
         written.clear()
         stands.clear()
         again = mf.flow(*given, **options, save=folder)
         assert len(written) < writes  # it did not begin anew
-        assert stands[0][1:] == kept[-1][1:]
+        assert stands[0][2:] == kept[-1][2:]
         jax.tree.map(np.testing.assert_array_equal, stands[0].state, kept[-1].state)
         np.testing.assert_array_equal(again.points, whole.points)
+
+
+def test_more_times_in_a_step_than_a_call_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # kills: times that are lost, and steps that are taken from another place, when a call is made again
+    times = np.linspace(0.0, 0.5, 40)
+    whole = mf.flow(head(), cloud(), times)
+    monkeypatch.setattr(_run, "CHUNK", 1)
+    few = mf.flow(head(), cloud(), times, save=tmp_path)
+    assert largest(few.points - whole.points) < 1e-13
 
 
 def test_what_was_reached_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: list[int]) -> None:
@@ -156,11 +168,11 @@ PROGRAM = """
 import os, signal, sys
 import jax, numpy as np
 import measureformer as mf
-from measureformer.flows import drive as _drive
+from measureformer.flows import run as _run
 from measureformer.flows import saved as _saved
 
 folder, fatal, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-_drive.PAUSE = 0.0
+_run.PAUSE = 0.0
 write, done = _saved.write_atomically, []
 
 def then_die(path, data, **options):
@@ -271,7 +283,11 @@ OTHERS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "measure": ((head(), cloud(1), [0.0, 0.5, 1.0]), {}, "another measure"),
     "weights": ((head(), mf.Discrete.uniform(cloud().points), [0.0, 0.5, 1.0]), {}, "another measure"),
     "times": ((head(), cloud(), [0.0, 0.5, 1.5]), {}, "other times"),
-    "tolerance": ((head(), cloud(), [0.0, 0.5, 1.0]), {"rtol": 1e-5}, "other settings"),
+    "tolerance": (
+        (head(), cloud(), [0.0, 0.5, 1.0]),
+        {"steps": diffrax.PIDController(rtol=1e-5, atol=1e-6)},
+        "other settings",
+    ),
     "solver": ((head(), cloud(), [0.0, 0.5, 1.0]), {"solver": "heun"}, "other settings"),
     "steps": ((head(), cloud(), [0.0, 0.5, 1.0]), {"steps": 2}, "other settings"),
 }

@@ -24,7 +24,7 @@ from measureformer.explore.catalogue import find
         ("measureformer", "lipschitz", "local_lipschitz"),
         ("measureformer.incontext", "trainlearner", "train_learner"),
         ("measureformer.incontext", "tsaks", "tasks"),
-        ("measureformer.clustering", "sphereflow", "sphere_flow"),
+        ("measureformer.clustering", "sphereenergy", "sphere_energy"),
         ("measureformer.lens", "diagnos", "diagnose"),
     ],
 )

@@ -62,7 +62,6 @@ CALLS: dict[str, Callable[[int], Any]] = {
 }
 # searches and fits, functions of black boxes, and a checker, which compile programs of their own; what moves densities
 OTHERS = {"regular_derivative", "worst_pair", "check_laws", "obstruction", "push_density", "time_lipschitz"}
-OTHERS |= {"rescaled_flow", "transport_cost"}
 
 
 def takes_a_measure(value: Any) -> bool:

@@ -149,6 +149,7 @@ def _attend(
         if method == "auto" and tol is not None and isinstance(settings, Streaming):
             settings = grid_if_faster(arrays[:4], seen, tol) or settings
     if isinstance(settings, Grid):
+        tol = settings.tol if tol is None else tol
         return Attended(*map(on_device, grid_attention(settings, arrays[:4], seen, tol)))
     if traced:
         return _compiled(settings, *arrays)

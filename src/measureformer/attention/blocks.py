@@ -143,8 +143,3 @@ def _split_keys(keys: Keys, n: int, size: int) -> Keys:
     blocks = _split(keys._replace(log_weights=None), n, size)
     mass = jnp.concatenate([keys.log_weights, jnp.full(-n % size, -jnp.inf, keys.log_weights.dtype)])
     return blocks._replace(log_weights=mass.reshape(-1, size))
-
-
-def norms(rows: Array) -> Array:
-    """Euclidean norm of every row."""
-    return jnp.sqrt(jnp.sum(rows * rows, axis=-1))

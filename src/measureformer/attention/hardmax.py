@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.attention.blocks import Keys, Queries, fold, hidden, norms, over_blocks, shape_of
+from measureformer.attention.blocks import Keys, Queries, fold, hidden, over_blocks, shape_of
+from measureformer.numerics.norms import norms
 
 
 def hardmax(q: Array, k: Array, v: Array, log_weights: Array, *, times: tuple[Array, Array] | None = None) -> Array:

@@ -1,22 +1,25 @@
 """Error bounds of streaming attention in a stated model of floating-point arithmetic.
 
 Model       every operation is correct to one unit roundoff u (2^−53 or 2^−24), sums may be taken in any order and with
-            fused multiply-adds, `exp` and `log` are correct to EXP units, nothing overflows, what underflows is
-            counted separately.
-Statement   with D = 2(|q| max|k| + max|log a|),
-            r = (γ_{k+2}/2 + 4u) D + (blocks + 2)(EXP + 2) u + γ_{block + blocks + 1},
-            ρ = e^r − 1 + n·tiny·e^{reach}:
-                |computed values − values| ≤ (2ρ/(1−ρ) + 4u) max|v|,
+            fused multiply-adds, `exp` and `log` are correct to EXP units, nothing overflows. Operands and results below
+            the smallest normal number `tiny` may be taken for 0, as XLA's programs do.
+Statement   |q|, max|k| and max|v| are enlarged by √k·tiny and √c·tiny. With D = 2(|q| max|k| + max|log a|),
+            ε = tiny (2k + 4 + √k (|q| + max|k|)), S = e^{min(reach, 2D)},
+            r = (γ_{k+2}/2 + 4u) D + ε + (blocks + 2)(EXP + 2) u + γ_{block + blocks + 1}, ρ = e^r − 1 + 2n·tiny·S:
+                |computed values − values| ≤ (2ρ/(1−ρ) + 4u) max|v| + √c·tiny (4(n + blocks) S + 4),
                 |computed log Z − log Z| ≤ ρ/(1−ρ) + 5u (|log Z| + 3D/2).
 Proof       a dot product of length k with a log-weight added is off by γ_{k+2}(|q||k| + |log a|) ≤ γ_{k+2} D/2. The
             level is a largest logit, in [−D/2, D/2], or a bound ⟨q,c⟩ + |q| r + log a with |c| ≤ max|k| and
             r ≤ 2 max|k|, at most 3D/2; how it was rounded does not matter, because every term sees the same level.
             Subtracting it rounds by at most 2uD, and the rescalings, whose exponents add up to a rise of at most 2D, by
-            2uD more; each multiplies by one more computed exponential. The largest term is at least e^{−reach}, so what
-            underflows is n·tiny·e^{reach} of the sum. So every weight has a relative error that both sums see, and the
-            sums of one block and over blocks add γ_{block + blocks + 1}. A quotient of two sums of positive terms, both
-            relatively ρ-accurate, gives the factor 2ρ/(1−ρ). log Z is the level plus the logarithm of a sum, which is
-            at most |log Z| + 3D/2 in size and off by EXP units.
+            2uD more; each multiplies by one more computed exponential. An operand of a logit that is taken for 0 costs
+            tiny·|q_i| or tiny·|k_i|, a result tiny: ε in all. A level is at most 2D and, where it was foreseen, reach
+            above the largest logit, so the largest term is at least 1/S up to rounding, and the weights that underflow
+            are 2n·tiny·S of the sum. So every weight has a relative error that both sums see, and the sums of one block
+            and over blocks add γ_{block + blocks + 1}. A quotient of two sums of positive terms, both relatively
+            ρ-accurate, gives the factor 2ρ/(1−ρ). In a coordinate of the values, n operands, products and sums and a
+            rescaling for each block lose tiny each, over a sum of at least 1/S, and so do the quotient and the answer.
+            log Z is the level plus the logarithm of a sum, at most |log Z| + 3D/2 in size and off by EXP units.
 Ref         higham2002, Sections 3.1 and 4.2.
 """
 
@@ -30,6 +33,7 @@ from jaxtyping import Array, Float
 
 from measureformer.attention.blocks import Keys, Queries
 from measureformer.attention.streaming import block_of, reach
+from measureformer.numerics.norms import norms
 
 EXP = 4
 """Error of `exp` and `log` in units of roundoff; measured below 2 for XLA on x86 over the whole range."""
@@ -49,19 +53,27 @@ def rounding_bounds(
     blocks = -(-n // size)
 
     def gamma(count: int) -> float:
-        return float(count * unit / (1 - count * unit))
+        return float(count * unit / (1 - count * unit)) if count * unit < 1 else math.inf
 
-    massive = keys.log_weights > -jnp.inf
-    largest_k = jnp.max(jnp.where(massive, jnp.linalg.norm(keys.k, axis=1), 0))
-    largest_v = jnp.max(jnp.where(massive, jnp.linalg.norm(keys.v, axis=1), 0), initial=0)
-    largest_weight = jnp.max(jnp.where(massive, jnp.abs(keys.log_weights), 0))
-    extent = 2 * (jnp.linalg.norm(queries.q, axis=1) * largest_k + largest_weight)
-    dim = queries.q.shape[1]
+    largest_k = largest_norm(keys.k, keys.log_weights)
+    largest_v = largest_norm(keys.v, keys.log_weights)
+    largest_weight = jnp.max(jnp.where(keys.log_weights > -jnp.inf, jnp.abs(keys.log_weights), 0))
+    dim, tiny = queries.q.shape[1], float(jnp.finfo(queries.q.dtype).tiny)
+    size_q = norms(queries.q) + math.sqrt(dim) * tiny
+    extent = 2 * (size_q * largest_k + largest_weight)
     exponent = (gamma(dim + 2) / 2 + 4 * float(unit)) * extent
+    exponent += tiny * math.sqrt(dim) * (size_q + largest_k) + tiny * (2 * dim + 4)
     constant = (blocks + 2) * (EXP + 2) * float(unit) + gamma(size + blocks + 1)
-    lost = n * float(jnp.finfo(queries.q.dtype).tiny) * math.exp(reach(queries.q.dtype))
-    rho = jnp.expm1(exponent + constant) + lost
+    below = jnp.exp(jnp.minimum(2 * extent, reach(queries.q.dtype)))
+    rho = jnp.expm1(exponent + constant) + 2 * n * tiny * below
     relative = jnp.where(rho < 1, rho / jnp.where(rho < 1, 1 - rho, 1), jnp.inf)
     log_size = jnp.where(log_z == -jnp.inf, 0, jnp.abs(log_z))
     values = (2 * relative + 4 * float(unit)) * largest_v
+    values += math.sqrt(keys.v.shape[1]) * tiny * (4 * (n + blocks) * below + 4)
     return SLACK * values, SLACK * (relative + 5 * float(unit) * (log_size + 1.5 * extent))
+
+
+def largest_norm(rows: Float[Array, "n c"], log_weights: Float[Array, " n"]) -> Float[Array, ""]:
+    """The largest norm of a row with mass, enlarged by what is lost where entries below `tiny` are taken for 0."""
+    lost = math.sqrt(max(rows.shape[1], 1)) * float(jnp.finfo(rows.dtype).tiny)
+    return jnp.max(jnp.where(log_weights > -jnp.inf, norms(rows), 0)) + lost

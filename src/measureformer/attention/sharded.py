@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from jaxtyping import Array
 
 from measureformer.attention.blocks import Keys, Queries
 from measureformer.attention.ring import Ring, ring_bounds, ring_stream
+from measureformer.attention.rounding import largest_norm
 from measureformer.attention.streaming import Streaming
 from measureformer.numerics.arrays import is_spread, is_traced
 from measureformer.numerics.buckets import pad_axis, pad_log_weights
@@ -84,9 +86,10 @@ def ring_attention(settings: Sharded, queries: Queries, keys: Keys) -> tuple[Arr
     without = jnp.full(-n % size, -jnp.inf, keys.log_weights.dtype)
     mass = jnp.concatenate([keys.log_weights, without])
     values, log_z, worst = jax.tree.map(lambda a: a[:m], local(full[0], full[1]._replace(log_weights=mass)))
-    norms = jnp.linalg.norm(jax.lax.stop_gradient(keys.v), axis=1)
-    largest_v = jnp.max(jnp.where(keys.log_weights > -jnp.inf, norms, 0), initial=0)
+    largest_v = largest_norm(*jax.lax.stop_gradient((keys.v, keys.log_weights)))
     error, log_error = ring_bounds(worst, log_z, largest_v, size)
+    # in the merge, each shard's operand, product and sum, and the quotient, may be taken for 0
+    error += 4 * (size + 1) * math.sqrt(keys.v.shape[1]) * float(jnp.finfo(error.dtype).tiny)
     return values, error, log_z, log_error
 
 

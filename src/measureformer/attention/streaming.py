@@ -28,7 +28,6 @@ from measureformer.attention.blocks import (
     Queries,
     fold,
     hidden,
-    norms,
     over_blocks,
     over_short_blocks,
     shape_of,
@@ -36,6 +35,7 @@ from measureformer.attention.blocks import (
 )
 from measureformer.errors import OptionError
 from measureformer.numerics.checked import check_fields
+from measureformer.numerics.norms import norms
 
 NO_MASS = -1e30
 

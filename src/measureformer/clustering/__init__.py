@@ -12,10 +12,9 @@ from measureformer.clustering.long_context import rigollet25_long_context as rig
 from measureformer.clustering.phase import Ensemble as Ensemble
 from measureformer.clustering.phase import geshkovski23_phase_curve as geshkovski23_phase_curve
 from measureformer.clustering.phase import phase_diagram as phase_diagram
+from measureformer.clustering.rescaled import leaders as leaders
 from measureformer.clustering.rescaled import polytope_vertices as polytope_vertices
-from measureformer.clustering.rescaled import rescaled_flow as rescaled_flow
 from measureformer.clustering.sphere import sphere_energy as sphere_energy
-from measureformer.clustering.sphere import sphere_flow as sphere_flow
 from measureformer.clustering.stationary import castin25_stationary_rank as castin25_stationary_rank
 from measureformer.clustering.stationary import stationary_type as stationary_type
 from measureformer.errors import suggest_names as _suggest_names

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.clustering.sphere import Norm, checked_norm
 from measureformer.errors import OptionError
-from measureformer.flows.schedule import checked_times
-from measureformer.flows.solve import AbstractField, checked_tolerance, solve
-from measureformer.numerics.arrays import default_float, on_device, positive_int, scalar
+from measureformer.flows.flow_map import refuse_failure
+from measureformer.flows.integrate import Solved, solve
+from measureformer.flows.schedule import Schedule, checked_times, scheduled
+from measureformer.flows.settings import Accuracy, Settings, settings_of
+from measureformer.numerics.arrays import at_once, default_float, on_device, positive_int, scalar
 from measureformer.numerics.types import ArrayLike
+
+Norm = Literal["post", "pre"]
+ACCURACY = Accuracy("dopri8", 1e-11, 1e-11, (0.3, 0.4), 1 << 16)
 
 
 class Equiangular(eqx.Module):
@@ -47,8 +51,9 @@ def equiangular(
         beta: inverse temperature.
         times: increasing output times, (t,); γ is `start` at the first.
         start: initial inner product, between −1/(n−1) and 1.
-        normalized: as in `sphere_flow`.
-        norm: as in `sphere_flow`; with "pre" tokens start with norm 1.
+        normalized: divide attention by its normaliser (SA); without it the flow climbs the energy (USA).
+        norm: "post" normalises after each layer, as the flow of `mf.Tangent(G)`; "pre" normalises the input of each
+            layer, as that of `G @ UnitNorm`, so that tokens grow, from norm 1.
 
     Statement   SA   γ' = 2(1−γ)((n−1)γ+1)/(e^{β(1−γ)}+n−1),    1 − γ ~ e^{−2t}
                 USA  γ' = (2/n) e^{βγ}(1−γ)((n−1)γ+1),          1 − γ ~ e^{−2e^β t}
@@ -69,15 +74,24 @@ def equiangular(
             need="n ≥ 2 tokens and −1/(n−1) < start < 1",
             do="Orthogonal tokens have start = 0.",
         )
-    dtype, post = default_float(), checked_norm(norm) == "post"
-    field = _Equiangular(np.asarray(n, dtype), np.asarray(beta, dtype), bool(normalized), post)
-    rtol = checked_tolerance(1e-11, dtype)
+    if norm not in ("post", "pre"):
+        raise OptionError(got=f"norm = {norm!r}", need='"post" or "pre"', do='Leave it out for "post".')
+    dtype = default_float()
+    field = _Equiangular(np.asarray(n, dtype), np.asarray(beta, dtype), bool(normalized), norm == "post")
     state = np.array([math.log1p(-start), 0.0], dtype)
-    log_gaps, log_norms = solve(field, state, times, rtol=rtol, atol=rtol).states.T
+    settings = settings_of(None, None, ACCURACY)[0]
+    found = at_once(_solved, field, state, scheduled(times, 1, None).padded(16), settings)
+    refuse_failure(found, np.asarray(found.last), settings)
+    log_gaps, log_norms = np.concatenate([state[None], np.asarray(found.states)[: len(times) - 1]]).T
     return Equiangular(*map(on_device, (times.astype(dtype), -np.expm1(log_gaps), log_gaps, np.exp(log_norms))))
 
 
-class _Equiangular(AbstractField):
+@eqx.filter_jit
+def _solved(field: _Equiangular, state: Any, schedule: Schedule, settings: Settings) -> Solved:
+    return solve(lambda index, t, y: field.velocity(y), state, schedule, settings)
+
+
+class _Equiangular(eqx.Module):
     """(log(1 − γ), log r)."""
 
     n: Any
@@ -85,7 +99,7 @@ class _Equiangular(AbstractField):
     normalized: bool = eqx.field(static=True)
     post: bool = eqx.field(static=True)
 
-    def velocity(self, t: Any, y: Any) -> Any:
+    def velocity(self, y: Any) -> Any:
         gap, others = jnp.exp(y[0]), self.n - 1
         # weights of a token itself and of all others together, relative to e^{βγ}
         itself = jnp.exp(self.beta * gap)

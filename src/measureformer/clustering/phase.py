@@ -107,8 +107,8 @@ def phase_diagram(
 ) -> PhaseDiagram:
     """How many tokens are together at (β, t), averaged over random starts on the sphere.
 
-    The flow is the normalised one of `sphere_flow`. Many small systems move in one compiled program, in float32 and in
-    equal steps between the times.
+    The flow is that of `mf.Tangent` of one head with Q = βI and K = V = I. Many small systems move in one compiled
+    program, in float32 and in equal steps between the times.
 
     Arguments:
         key: key of the starts, which are the same for all β.

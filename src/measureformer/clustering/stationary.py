@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from measureformer.errors import DimensionMismatchError, OptionError
-from measureformer.flows.gaussian import square_matrix
+from measureformer.flows.castin25 import square_matrix
 from measureformer.measures.gaussian import checked_covariances
 from measureformer.numerics.types import ArrayLike
 

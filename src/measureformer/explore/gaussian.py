@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import diffrax
 import numpy as np
 
 import measureformer as mf
@@ -41,15 +42,15 @@ def gaussian_of(points: Any) -> Any:
 
 
 def run(points: Any, Q: Any, K: Any, V: Any, *, kernel: str = "softmax", time: float = 1.0) -> GaussianRun:
-    """`mf.gaussian_flow` from the Gaussian of three points.
+    """`mf.flow` from the Gaussian of three points.
 
     >>> eye = np.eye(2)
     >>> round(run([[0, 0], [1, 0], [0, 1]], eye, eye, eye).blow_up, 6)
     0.5
     """
-    found = mf.gaussian_flow(
-        KERNELS[kernel].head(Q, K, V), gaussian_of(points), np.linspace(0.0, time, FRAMES), rtol=1e-6
-    )
+    control = diffrax.PIDController(rtol=1e-6, atol=1e-9, pcoeff=0.3, icoeff=0.4)
+    layer, times = KERNELS[kernel].head(Q, K, V), np.linspace(0.0, time, FRAMES)
+    found = mf.flow(layer, gaussian_of(points), times, steps=control)
     roots = np.asarray(found.roots)
     # a Gaussian on a line has a root with one column
     roots = np.concatenate([roots, np.zeros((len(roots), 2, 2 - roots.shape[2]))], axis=2)

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import jax.numpy as jnp
+import diffrax
 import numpy as np
 
 import measureformer as mf
 from measureformer.errors import OptionError
 from measureformer.explore.points import curve
 from measureformer.figures.figure import Figure, Series
-from measureformer.maps.norm import refuse_zero
 from measureformer.numerics.buckets import pad_rows
 
 Space = Literal["plane", "circle", "sphere"]
@@ -45,36 +44,6 @@ PRESETS: dict[str, tuple[Any, Any, Any]] = {
     "look aside: Q a rotation": (_TURN, np.eye(2), np.eye(2)),
 }
 """Q, K and V in the plane; on the sphere the third axis is treated like the first."""
-
-
-class Tangent(mf.AbstractInContextMap):
-    """A velocity on the unit sphere, from one in space: x ↦ |x|·Proj_u G(mu/|·|, u), u = x/|x|, Proj_u y = y − ⟨u,y⟩u.
-
-    Homogeneous in x, as in `mf.clustering.sphere_flow`: norms stay, so steps of a solver stay near the sphere.
-
-    >>> v = Tangent(mf.Attention.head(np.eye(2), np.eye(2), np.eye(2)))
-    >>> abs(float(v(mf.Discrete.uniform([[1.0, 0.0], [0.0, 1.0]]), [0.0, 1.0])[1]))
-    0.0
-    """
-
-    G: mf.AbstractInContextMap
-
-    @property
-    def in_dim(self) -> int | None:
-        return self.G.in_dim
-
-    def evaluate(self, mu: Any, x: Any, t: Any) -> Any:
-        norm = _norms(x)
-        unit = x / norm
-        drift = self.G.evaluate(mu.with_points(mu.points / _norms(mu.points)), unit, t)
-        return norm * (drift - jnp.sum(drift * unit, axis=1, keepdims=True) * unit)
-
-    def examine(self, mu: Any, x: Any, t: Any) -> None:
-        refuse_zero(self, mu, x, lambda rows: abs(rows).max(axis=1), "the zero vector")
-
-
-def _norms(x: Any) -> Any:
-    return jnp.sqrt(jnp.sum(x * x, axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -110,7 +79,7 @@ class Layer:
 
     @property
     def velocity(self) -> Any:
-        return self.attention if self.space == "plane" else Tangent(self.attention)
+        return self.attention if self.space == "plane" else mf.Tangent(self.attention)
 
 
 def _in_space(matrix: np.ndarray, space: Space) -> np.ndarray:
@@ -152,8 +121,9 @@ def run(layer: Layer, points: Any, time: float) -> Flow:
     (2, 1, True)
     """
     points, times, ended = np.asarray(points, float), np.linspace(0.0, time, FRAMES), ""
+    control = diffrax.PIDController(rtol=1e-4, atol=1e-5)
     try:
-        states = np.asarray(mf.flow(layer.velocity, measure(points), times, rtol=1e-4, atol=1e-5).points)
+        states = np.asarray(mf.flow(layer.velocity, measure(points), times, solver="tsit5", steps=control).points)
     except mf.MeasureformerError as error:
         last = getattr(error, "last", None)
         ended, states = str(error), points[None]
@@ -161,8 +131,6 @@ def run(layer: Layer, points: Any, time: float) -> Flow:
             # what was reached, in two frames: tokens that run away do so in the last moment
             states, times = np.stack([points, np.asarray(last[1].points)[: len(points)]]), np.array([0.0, last[0]])
     states = states[:, : len(points)]
-    if layer.space != "plane":
-        states = states / np.linalg.norm(states, axis=2, keepdims=True)
     counts = mf.clustering.cluster_counts(states[::SKIP], [NEAR])[:, 0]
     return Flow(times[: len(states)], states, energy(layer, states), counts, ended)
 

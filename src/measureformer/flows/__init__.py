@@ -3,12 +3,11 @@
 from typing import TYPE_CHECKING
 
 from measureformer.errors import suggest_names as _suggest_names
+from measureformer.flows.castin25 import castin25_blow_up as castin25_blow_up
+from measureformer.flows.castin25 import castin25_covariance as castin25_covariance
+from measureformer.flows.density import Density as Density
 from measureformer.flows.fit import fit_flow as fit_flow
 from measureformer.flows.flow import flow as flow
-from measureformer.flows.gaussian import castin25_blow_up as castin25_blow_up
-from measureformer.flows.gaussian import castin25_covariance as castin25_covariance
-from measureformer.flows.gaussian import gaussian_flow as gaussian_flow
-from measureformer.flows.grid import grid_flow as grid_flow
 from measureformer.flows.interaction import CuckerSmale as CuckerSmale
 from measureformer.flows.interaction import Interaction as Interaction
 from measureformer.flows.interaction import SecondOrder as SecondOrder

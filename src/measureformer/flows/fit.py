@@ -12,8 +12,9 @@ from jaxtyping import Float
 
 from measureformer.errors import DimensionMismatchError, DtypeError, ShapeError, TrainingError
 from measureformer.flows import training as _training
-from measureformer.flows.flow_map import Depthwise, FlowMap
+from measureformer.flows.flow_map import FlowMap
 from measureformer.flows.training import Depth, FlowLoss, Problem, Stack
+from measureformer.flows.velocity import Depthwise
 from measureformer.maps.attention import Attention
 from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
@@ -111,7 +112,7 @@ def fit_flow(
             do="Scale the data down, or take a smaller rate; `error.last` holds the last layers with a finite loss.",
             last=layers,
         )
-    flow_map = FlowMap(Depthwise(layers), depth.schedule, depth.settings(dtype))
+    flow_map = FlowMap(Depthwise(layers), depth.schedule, depth.settings)
     return FlowFit(layers, flow_map, run.losses, run.stopped)
 
 

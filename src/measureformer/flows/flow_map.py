@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array
 
-from measureformer.errors import BlowUpError, DimensionMismatchError, StepLimitError
-from measureformer.flows.integrate import LIMIT, NO_STEPS_LEFT, NOT_FINITE, Field, Settings, Solved, solve
+from measureformer.errors import BlowUpError, StepLimitError
+from measureformer.flows.integrate import NO_STEPS_LEFT, NOT_FINITE, Field, Solved, solve
 from measureformer.flows.schedule import Schedule
+from measureformer.flows.settings import Settings, name_of
+from measureformer.flows.velocity import Depthwise, alike
 from measureformer.maps.base import AbstractInContextMap, no_closed_form
 from measureformer.maps.call import at_own_atoms
 from measureformer.maps.rows import all_rows
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.base import AbstractMeasure
 from measureformer.numerics.arrays import at_once, cast, common_dtype, host, is_traced
-
-
-class Depthwise(eqx.Module):
-    """The velocity as a function of depth: one map, or several of the same form that take turns (θ(t))."""
-
-    maps: tuple[AbstractInContextMap, ...]
-
-    def piece(self, index: int | Array) -> AbstractInContextMap:
-        """The map number `index`, which may be traced."""
-        if len(self.maps) == 1:
-            return self.maps[0]
-        arrays, rest = zip(*(eqx.partition(G, eqx.is_array) for G in self.maps), strict=True)
-        chosen = jax.tree.map(lambda *leaves: jnp.stack(leaves)[index], *arrays)
-        return eqx.combine(chosen, rest[0])
 
 
 class FlowMap(AbstractInContextMap):
@@ -48,7 +37,7 @@ class FlowMap(AbstractInContextMap):
     """
 
     velocity: Depthwise
-    plan: Schedule
+    schedule: Schedule
     settings: Settings
 
     @property
@@ -63,10 +52,10 @@ class FlowMap(AbstractInContextMap):
             # on concrete arrays it is asked why it has no finite value
             solved = at_once(eqx.filter_jit(with_passengers), *cast((self, mu, x, t), common_dtype(self, mu, x)))
             refuse_failure(solved, mu.with_points(solved.last[0]), self.settings)
-            return solved.states[1][-1]
+            return self.velocity.settled(solved.states[1][-1])
         if at_own_atoms(mu, x, t):
-            return particles(self.velocity, mu, self.plan, self.settings, forward=True).states[-1]
-        return with_passengers(self, mu, x, t).states[1][-1]
+            return particles(self.velocity, mu, self.schedule, self.settings, forward=True).states[-1]
+        return self.velocity.settled(with_passengers(self, mu, x, t).states[1][-1])
 
     def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         self.velocity.maps[0].examine(mu, x, t)
@@ -76,17 +65,18 @@ class FlowMap(AbstractInContextMap):
 
 
 def particles(
-    velocity: Depthwise, mu: AbstractAtomic, plan: Schedule, settings: Settings, *, forward: bool = False
+    velocity: Depthwise, mu: AbstractAtomic, schedule: Schedule, settings: Settings, *, forward: bool = False
 ) -> Solved:
-    """The atoms of mu along the plan."""
-    return solve(field_of(velocity, mu), mu.points, plan, settings, forward=forward)
+    """The atoms of mu along the schedule."""
+    solved = solve(field_of(velocity, mu), mu.points, schedule, settings, forward=forward)
+    return solved._replace(states=velocity.settled(solved.states))
 
 
 def field_of(velocity: Depthwise, mu: AbstractAtomic) -> Field:
     """Velocities of the atoms of mu as a function of their positions."""
 
-    def field(index: int | Array, points: Array) -> Array:
-        return alike(velocity.piece(index).at_atoms(mu.with_points(points)), points)
+    def field(index: int | Array, t: Any, points: Array) -> Array:
+        return alike(velocity.at(index, t).at_atoms(mu.with_points(points)), points)
 
     return field
 
@@ -94,36 +84,25 @@ def field_of(velocity: Depthwise, mu: AbstractAtomic) -> Field:
 def with_passengers(phi: FlowMap, mu: AbstractAtomic, x: Array, t: Array | None) -> Solved:
     """The atoms of mu and passive tokens x, as pairs of arrays: attention reads only the former."""
 
-    def field(index: int | Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        G, moved = phi.velocity.piece(index), mu.with_points(state[0])
+    def field(index: int | Array, time: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        G, moved = phi.velocity.at(index, time), mu.with_points(state[0])
         return alike(G.at_atoms(moved), state[0]), alike(G.evaluate(moved, state[1], t), state[1])
 
-    return solve(field, (mu.points, x), phi.plan, phi.settings, forward=True)
+    return solve(field, (mu.points, x), phi.schedule, phi.settings, forward=True)
 
 
-def alike(velocity: Array, points: Array) -> Array:
-    """Refuse a velocity that is not one vector of R^d for each point."""
-    if velocity.shape != points.shape:
-        raise DimensionMismatchError(
-            got=f"a velocity with values in R^{velocity.shape[-1]} for tokens in R^{points.shape[-1]}",
-            need="a velocity in the space of the tokens",
-            do="Compose it with mf.Linear.",
-        )
-    return velocity
-
-
-def refuse_failure(solved: Solved, last: AbstractAtomic, settings: Settings) -> None:
+def refuse_failure(solved: Solved, last: Any, settings: Settings) -> None:
     """Raise the named error of a solution that ended early, with its last valid state."""
     code, time = int(solved.code), float(solved.last_time)
     if code == NO_STEPS_LEFT:
         raise StepLimitError(
-            got=f"{LIMIT} steps of {settings.solver}, which lead to t = {time:.6g} only",
+            got=f"{settings.limit} steps of {name_of(settings.solver)}, which lead to t = {time:.6g} only",
             need="fewer steps",
-            do="Loosen rtol and atol, rescale the velocity, or go on from the pair (time, measure) in `error.last`.",
+            do="Loosen the tolerances, rescale the velocity, or go on from the pair (time, measure) in `error.last`.",
             last=(time, last),
         )
     if code == NOT_FINITE:
-        size = float(abs(host(last.points)).max())
+        size = max(float(abs(host(leaf)).max(initial=0.0)) for leaf in jax.tree.leaves(getattr(last, "points", last)))
         raise BlowUpError(
             got=f"a flow that stops being finite soon after t = {time:.6g}, with coordinates up to {size:.3g}",
             need="a solution up to the last time",

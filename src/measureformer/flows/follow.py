@@ -1,7 +1,7 @@
-"""A walk whose attention follows plans for a grid, made on the host and made anew when points have left their cells.
+"""Attention that follows plans for a grid: made on the host, and made anew when points have left their cells.
 
 What a plan looks like depends on the points it was made for. These are part of the state that is saved, so that a run
-that goes on later makes the very plans that it would have used.
+that is resumed makes the very plans that it would have used.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ import jax
 import numpy as np
 
 from measureformer.attention.grid import following, plans_of_heads
+from measureformer.attention.grid.follow import Plans
 from measureformer.errors import OptionError, PlanError
-from measureformer.flows.adaptive import AdaptiveWalk
-from measureformer.flows.flow_map import Depthwise, field_of
-from measureformer.flows.integrate import NOT_FINITE
-from measureformer.flows.walk import AbstractWalk, Stand, Went
-from measureformer.flows.watch import Plans
+from measureformer.flows.flow_map import field_of
+from measureformer.flows.velocity import Depthwise
 
 MARGINS = (0.25, 0.5, 1.0)
 """By which part of their half-widths cells reach beyond the points in them: the next one if a single step left them."""
@@ -27,111 +25,86 @@ SHARE = 0.7
 
 
 class Held(NamedTuple):
-    """The state of the walk, and what its plans were made for."""
+    """What plans were made for."""
 
-    inner: Any
     origin: Any
     piece: Any
     margin: Any
     """Which of MARGINS."""
 
 
-class Following(AbstractWalk):
-    """Takes the steps of another walk, with plans that cover them."""
+class Follower:
+    """The plans for a velocity, one after the other."""
 
-    def __init__(self, walk: AbstractWalk) -> None:
-        super().__init__(walk.layers, walk.mu, walk.plan, walk.settings, walk.mesh)
-        self.walk = walk
-        self._made: Any = None
+    def __init__(self, layers: Depthwise, mu: Any, tol: float) -> None:
+        self.layers, self.mu, self.tol = layers, mu, tol
+        self._made: tuple[Held, Plans] | None = None
         self._calls: int | None = None
-        walk.plans = ()
 
-    def start(self) -> Stand:
-        begun = self.walk.start()
-        return begun._replace(state=Held(begun.state, self.mu.points, np.asarray(0), np.asarray(0)))
+    def plans(self, held: Held | None, t: Any) -> Plans:
+        """The plans for these points, which are kept while nothing changes."""
+        assert held is not None  # there is one wherever there is a follower
+        if self._made is None or not _same(self._made[0], held):
+            self._made = held, self._planned(held, t)
+        return self._made[1]
 
-    def go(self, stand: Stand, budget: int) -> Went:
-        held: Held = stand.state
-        self._follow(held)
-        inner = stand._replace(state=held.inner)
-        went = self.walk.go(inner, budget)
-        held = held._replace(inner=went.stand.state)
-        if not went.covered:
-            return went._replace(stand=self._again(went.stand, held))
-        return went._replace(stand=went.stand._replace(state=held))
-
-    def _again(self, stand: Stand, held: Held) -> Stand:
-        """Before the step that has left the cells, with what to try next."""
-        points, piece, margin = stand.state.points, self.walk.piece(stand), int(held.margin)
+    def next(self, held: Held | None, points: Any, piece: int) -> Held | None:
+        """What to plan for after a step from these points has left the cells; None if only a shorter step helps."""
+        assert held is not None
         fresh = held.origin is points or np.array_equal(np.asarray(held.origin), np.asarray(points))
         if not fresh or int(held.piece) != piece:
-            return stand._replace(state=held._replace(origin=points, piece=np.asarray(piece)))
-        if margin + 1 < len(MARGINS):
-            return stand._replace(state=held._replace(margin=np.asarray(margin + 1)))
-        if not isinstance(self.walk, AdaptiveWalk):
-            raise PlanError(
-                got=f"steps of {float(self.plan.steps[stand.segment]):g}, in which tokens leave the cells of any grid",
-                need="steps short enough for the grid",
-                do="Take more steps, leave steps out, or leave tol out.",
-            )
-        shorter = held.inner.begin + (held.inner.end - held.inner.begin) / 2
-        if not shorter > held.inner.begin:
-            return stand._replace(state=held, code=NOT_FINITE)
-        return stand._replace(state=held._replace(inner=held.inner._replace(end=shorter)))
+            return held._replace(origin=points, piece=np.asarray(piece))
+        margin = int(held.margin) + 1
+        return held._replace(margin=np.asarray(margin)) if margin < len(MARGINS) else None
 
-    def _follow(self, held: Held) -> None:
-        """The plans for these points, which are kept while nothing changes."""
-        what = held.origin, int(held.piece), int(held.margin)
-        if self._made is None or self._made[0] is not what[0] or self._made[1:] != what[1:]:
-            self.walk.plans = self._planned(*what)
-            self._made = what
+    def refuse_long(self, step: float) -> None:
+        """Refuse equal steps, which cannot be made shorter."""
+        raise PlanError(
+            got=f"steps of {step:g}, in which tokens leave the cells of any grid",
+            need="steps short enough for the grid",
+            do="Take more steps, leave steps out, or leave method out.",
+        )
 
-    def _planned(self, origin: Any, piece: int, margin: int) -> Plans:
+    def knows(self, held: Held) -> bool:
+        """Whether these can have been written by a run."""
+        return 0 <= int(held.margin) < len(MARGINS) and 0 <= int(held.piece) < len(self.layers.maps)
+
+    def _planned(self, held: Held, t: Any) -> Plans:
         """One after the other: what the second attention is asked depends on what the first one says."""
         plans: Plans = ()
         while self._calls is None or len(plans) < self._calls:
-            asked = self._ask(piece, origin, plans)
+            asked = self._ask(held, t, plans)
             if asked is None:
                 self._calls = len(plans)
                 break
             arrays, times = jax.tree.map(np.asarray, asked)
-            plans = (*plans, plans_of_heads(arrays, times, SHARE * float(self.settings.tol), MARGINS[margin]))
+            plans = (*plans, plans_of_heads(arrays, times, SHARE * self.tol, MARGINS[int(held.margin)]))
         if not plans:
             raise OptionError(
-                got="tol for a velocity without softmax attention",
-                need="an attention, whose error tol is a bound of",
-                do="Leave tol out.",
+                got="a grid for a velocity without softmax attention",
+                need="an attention, whose error tol bounds",
+                do="Leave method out.",
             )
         return plans
 
-    def _ask(self, piece: int, origin: Any, plans: Plans) -> Any:
+    def _ask(self, held: Held, t: Any, plans: Plans) -> Any:
         try:
-            return _asked(self.layers, self.mu, np.asarray(piece), origin, plans)
+            return _asked(self.layers, self.mu, np.asarray(held.piece), t, held.origin, plans)
         except jax.errors.UnexpectedTracerError as error:
             raise OptionError(
-                got="tol for a velocity with attention inside of a loop, such as Sinkhorn's",
+                got="a grid for a velocity with attention inside of a loop, such as Sinkhorn's",
                 need="attention that is computed once for each velocity",
-                do="Leave tol out.",
+                do="Leave method out.",
             ) from error
 
-    def valid(self, stand: Stand) -> tuple[Any, Any]:
-        return self.walk.valid(stand._replace(state=stand.state.inner))
 
-    def time(self, stand: Stand) -> float:
-        return self.walk.time(stand._replace(state=stand.state.inner))
-
-    def piece(self, stand: Stand) -> int:
-        return self.walk.piece(stand._replace(state=stand.state.inner))
-
-    def possible(self, stand: Stand) -> bool:
-        held: Held = stand.state
-        known = 0 <= int(held.margin) < len(MARGINS) and 0 <= int(held.piece) < len(self.layers.maps)
-        return known and self.walk.possible(stand._replace(state=held.inner))
+def _same(one: Held, other: Held) -> bool:
+    return one.origin is other.origin and all(int(a) == int(b) for a, b in zip(one[1:], other[1:], strict=True))
 
 
 @eqx.filter_jit
-def _asked(layers: Depthwise, mu: Any, piece: Any, points: Any, plans: Plans) -> Any:
+def _asked(layers: Depthwise, mu: Any, piece: Any, t: Any, points: Any, plans: Plans) -> Any:
     """Queries, keys, values, log-weights and times of the attention that comes after these plans; None if none does."""
     with following(plans) as follow:
-        field_of(layers, mu)(piece, points)
+        field_of(layers, mu)(piece, t, points)
     return follow.asked

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from measureformer.errors import MeasureformerError, SavedRunError
-from measureformer.flows.flow import Trajectory, Velocity, checked_layers
-from measureformer.flows.integrate import Settings
+from measureformer.flows.particles import Trajectory
 from measureformer.flows.saved import Folder
-from measureformer.flows.schedule import checked_times, planned
+from measureformer.flows.schedule import checked_times, scheduled
+from measureformer.flows.settings import settings_from
+from measureformer.flows.velocity import Velocity, checked_layers
 from measureformer.numerics.arrays import cast, on_device
 from measureformer.numerics.types import PathLike
 from measureformer.storage.fingerprint import fingerprint
@@ -43,10 +44,10 @@ def load_flow(folder: PathLike, velocity: Velocity | None = None) -> Trajectory:
         raise SavedRunError(
             got=f"{saved.path}, a run that has not come to its second time yet",
             need="points at two times",
-            do="Wait, or pass the folder to mf.flow as save to go on.",
+            do="Wait, or pass the folder to mf.flow as save to resume it.",
         )
     try:
-        plan = planned(checked_times(about["times"]), about["layers"], about["steps"]).cut(reached)
+        schedule = scheduled(checked_times(about["times"]), about["layers"], about["steps"]).cut(reached)
     except (MeasureformerError, ArithmeticError) as error:
         raise SavedRunError(
             got=f"{saved.path}, whose flow.json is of no flow ({error})",
@@ -55,11 +56,12 @@ def load_flow(folder: PathLike, velocity: Velocity | None = None) -> Trajectory:
         ) from error
     layers = None
     if velocity is not None:
-        layers = cast(checked_layers(velocity, initial), initial.points.dtype)
+        layers = cast(checked_layers(velocity), initial.points.dtype)
         if fingerprint(layers) != about["velocity"]:
             raise saved.other("velocity")
     parts = saved.points(reached, initial.points.shape, initial.points.dtype)
     points = on_device(np.concatenate([np.asarray(initial.points)[None], *parts]))
-    tolerances = (None if about.get(name) is None else np.asarray(about[name]) for name in ("rtol", "atol", "tol"))
+    settings = settings_from(about)
+    assert settings is not None  # `Folder.at` has refused everything else
     error = None if about.get("tol") is None else saved.error()
-    return Trajectory(layers, initial, points, plan, Settings(about["solver"], *tolerances), error)
+    return Trajectory(layers, initial, points, schedule, settings, error)

@@ -17,15 +17,15 @@ from measureformer.measures.atomic import AbstractAtomic
 def with_log_density(
     phi: FlowMap, mu: AbstractAtomic, x: Float[Array, "m d"], t: Array | None, probes: Array | None
 ) -> Solved:
-    """States (atoms, points that start at x, log ρ_t − log ρ_0 at these), at the times of the plan."""
+    """States (atoms, points that start at x, log ρ_t − log ρ_0 at these), at the times of the schedule."""
 
-    def field(index: Any, state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
-        G, moved = phi.velocity.piece(index), mu.with_points(state[0])
+    def field(index: Any, time: Any, state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        G, moved = phi.velocity.at(index, time), mu.with_points(state[0])
         velocity, divergence = _divergence(lambda points: G.evaluate(moved, points, t), state[1], probes)
         return G.at_atoms(moved), velocity, -divergence
 
     start = mu.points, x, jnp.zeros(x.shape[0], x.dtype)
-    return solve(field, start, phi.plan, phi.settings)
+    return solve(field, start, phi.schedule, phi.settings)
 
 
 def _divergence(v: Callable[[Array], Array], x: Array, probes: Array | None) -> tuple[Array, Array]:

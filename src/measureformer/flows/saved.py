@@ -20,14 +20,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from measureformer.errors import CheckpointError, SavedRunError
-from measureformer.flows.integrate import SOLVERS
-from measureformer.flows.walk import Stand
+from measureformer.errors import CheckpointError, DtypeError, SavedRunError, SpreadError
+from measureformer.flows.schedule import Schedule
+from measureformer.flows.settings import Settings, control_numbers, settings_from
+from measureformer.flows.velocity import Depthwise
 from measureformer.measures import Discrete, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
-from measureformer.numerics.arrays import on_device
+from measureformer.numerics.arrays import is_elsewhere, on_device
 from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
+from measureformer.storage.fingerprint import fingerprint
 from measureformer.storage.safetensors import open_safetensors, to_safetensors
 
 FORMAT = 1
@@ -37,17 +39,16 @@ _FIELDS = {
     "format": int,
     "velocity": str,
     "measure": str,
-    "settings": str,
     "times": list,
     "kind": str,
     "layers": int,
     "solver": str,
-    "rtol": float,
-    "atol": float,
+    "control": (dict, type(None)),
+    "limit": int,
     "tol": (float, type(None)),
     "steps": (int, type(None)),
 }
-_COUNTS = ("reached", "steps", "segment", "code")
+_COUNTS = ("reached", "since", "segment", "code")
 
 
 class Folder:
@@ -72,12 +73,13 @@ class Folder:
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise _damaged(file, f"is not of the format {FORMAT}")
         wrong = [name for name, kind in _FIELDS.items() if not isinstance(about.get(name), kind)]
-        wrong += [name for name, known in (("kind", KINDS), ("solver", SOLVERS)) if about.get(name) not in list(known)]
+        wrong += ["kind"] if about.get("kind") not in list(KINDS) else []
         if not wrong:
             good = {
                 "times": all(isinstance(t, float) for t in about["times"]),
                 "layers": 1 <= about["layers"] <= MOST_LAYERS,
                 "steps": about["steps"] is None or about["steps"] >= 1,
+                "solver": settings_from(about) is not None,
             }
             wrong = [name for name, right in good.items() if not right]
         if wrong:
@@ -94,10 +96,10 @@ class Folder:
         return folder
 
     def refuse_other(self, about: dict[str, Any]) -> None:
-        """Refuse to go on with a flow that is not the one in the folder."""
-        for name in ("velocity", "measure", "times", "settings"):
+        """Refuse to resume a flow that is not the one in the folder."""
+        for name in ("velocity", "measure", "times", "layers", "solver", "control", "limit", "tol", "steps"):
             if self.about[name] != about[name]:
-                raise self.other(name)
+                raise self.other(name if name in ("velocity", "measure", "times") else "settings")
 
     def other(self, what: str) -> SavedRunError:
         return SavedRunError(
@@ -106,20 +108,20 @@ class Folder:
             do="Name another folder, or delete this one.",
         )
 
-    def write(self, stand: Stand, points: list[np.ndarray]) -> None:
+    def write(self, stand: Any, points: list[np.ndarray]) -> None:
         """Points at the last times that were reached, then how to go on from there."""
         if points:
             self._write(_part(stand.reached - len(points) + 1), {"points": np.stack(points)})
-        leaves = {f"{i:03d}": leaf for i, leaf in enumerate(jax.tree.leaves(stand.state))}
+        leaves = {f"{i:03d}": leaf for i, leaf in enumerate(jax.tree.leaves((stand.state, stand.held)))}
         counts = np.array([getattr(stand, name) for name in _COUNTS], np.int64)
         self._write("state", {"counts": counts, "error": np.array([stand.error]), **leaves})
 
-    def stand(self, like: Any, possible: Callable[[Stand], bool]) -> Stand | None:
-        """The last state as NumPy arrays in the structure and shapes of `like`; None before the first write."""
+    def stand(self, like: Any, possible: Callable[[Any], bool]) -> Any:
+        """The last stand as NumPy arrays in the structure and shapes of `like`; None before the first write."""
         file = self._file("state")
         if not file.exists():
             return None
-        expected, structure = jax.tree.flatten(like)
+        expected, structure = jax.tree.flatten((like.state, like.held))
         arrays, names = _opened(file), [f"{i:03d}" for i in range(len(expected))]
         if sorted(arrays) != sorted([*names, "counts", "error"]):
             raise _damaged(file, "has other arrays than this flow")
@@ -128,7 +130,8 @@ class Folder:
         ]
         counts = [int(c) for c in _array(file, arrays, "counts", (len(_COUNTS),), np.int64)]
         error = float(_array(file, arrays, "error", (1,), np.float64)[0])
-        stand = Stand(jax.tree.unflatten(structure, leaves), *counts, error=error)
+        state, held = jax.tree.unflatten(structure, leaves)
+        stand = like._replace(state=state, held=held, error=error, **dict(zip(_COUNTS, counts, strict=True)))
         if not possible(stand):
             raise _damaged(file, f"counts {', '.join(map(str, counts))}, which this flow cannot have come to")
         return stand
@@ -224,3 +227,38 @@ def _damaged(file: Path, what: str) -> SavedRunError:
 
 def _refused(path: Path, what: str, need: str, do: str) -> SavedRunError:
     return SavedRunError(got=f"{path}, which {what}", need=need, do=do)
+
+
+def opened(save: Any, layers: Depthwise, initial: Any, schedule: Schedule, settings: Settings) -> Folder:
+    """The folder of this flow, with the part that is done; refused if it holds another one."""
+    if is_elsewhere(initial):
+        raise SpreadError(
+            got="save for a measure that lies on several machines",
+            need="a measure in one process",
+            do="Leave save out, and let each worker write what it needs of the trajectory.",
+        )
+    if type(initial) not in KINDS.values():
+        raise DtypeError(
+            got=f"save for a {type(initial).__name__}", need=f"one of {', '.join(KINDS)}", do="Leave save out."
+        )
+    about = {
+        "velocity": fingerprint(layers),
+        "measure": fingerprint(initial),
+        "times": schedule.moments.tolist(),
+        "layers": len(layers.maps),
+        "solver": type(settings.solver).__name__,
+        "control": control_numbers(settings),
+        "limit": settings.limit,
+        "tol": None if settings.tol is None else float(settings.tol),
+        "steps": _steps(schedule),
+    }
+    folder = Folder.at(save)
+    if folder is None:
+        return Folder.create(save, about, initial)
+    folder.refuse_other(about)
+    return folder
+
+
+def _steps(schedule: Schedule) -> int | None:
+    """Equal steps between consecutive times."""
+    return sum(int(count) for count in schedule.counts) // len(schedule.times) if schedule.most else None

@@ -34,11 +34,16 @@ class Schedule(eqx.Module):
     most: int = eqx.field(static=True, default=0)
     """At least the steps in a segment; 0 where steps are adaptive."""
 
-    def padded(self) -> Schedule:
+    @property
+    def moments(self) -> np.ndarray:
+        """The start and the times, (t,)."""
+        return np.array([float(t) for t in (self.start, *self.times)])
+
+    def padded(self, least: int = 1) -> Schedule:
         """With the last time repeated, so that another number of times compiles nothing. (Equal steps: as it is.)"""
         if self.most:
             return self
-        size = 1 << (len(self.times) - 1).bit_length()
+        size = max(least, 1 << (len(self.times) - 1).bit_length())
         times = self.times + self.times[-1:] * (size - len(self.times))
         return Schedule(self.start, times, self.jumps)
 
@@ -57,7 +62,7 @@ class Schedule(eqx.Module):
         return _with_segments(self.start, (np.asarray(t),), self.jumps, runs or [[0.0, 0, 0]])
 
     def cut(self, count: int) -> Schedule:
-        """The same plan with the first `count` of its times only."""
+        """The same schedule with the first `count` of its times only."""
         if not self.most:
             return Schedule(self.start, self.times[:count], self.jumps)
         used = int(self.ends[count - 1]) + 1
@@ -91,8 +96,8 @@ def checked_times(times: ArrayLike) -> np.ndarray:
     return moments
 
 
-def planned(times: np.ndarray, pieces: int, steps: int | None) -> Schedule:
-    """The plan for increasing times, with `pieces` layers that share the time equally."""
+def scheduled(times: np.ndarray, pieces: int, steps: int | None) -> Schedule:
+    """The schedule for increasing times, with `pieces` layers that share the time equally."""
     first, last = float(times[0]), float(times[-1])
     edges = [first + (last - first) * i / pieces for i in range(1, pieces)]
     later, jumps = tuple(np.asarray(t) for t in times[1:]), tuple(map(np.asarray, edges))

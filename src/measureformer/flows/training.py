@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Array
 
 from measureformer.errors import OptionError
-from measureformer.flows.integrate import Settings
-from measureformer.flows.schedule import Schedule, planned
+from measureformer.flows.schedule import Schedule, scheduled
+from measureformer.flows.settings import Accuracy, Settings, settings_of
 from measureformer.maps.attention import Attention
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import positive_int
@@ -57,17 +57,13 @@ class Depth:
 
     @property
     def schedule(self) -> Schedule:
-        """The plan of a flow that is evaluated as it was trained."""
-        return planned(np.array([0.0, 1.0]), self.pieces, self.layers).until(1.0)
+        """The schedule of a flow that is evaluated as it was trained."""
+        return scheduled(np.array([0.0, 1.0]), self.pieces, self.layers).until(1.0)
 
-    def settings(self, dtype: np.dtype[Any]) -> Settings:
-        """Settings of such a flow.
-
-        Arguments:
-            dtype: precision of the points, which sets the tolerances.
-        """
-        rtol, atol = (1e-4, 1e-5) if dtype == np.float32 else (1e-6, 1e-6)
-        return Settings(self.solver, np.asarray(rtol), np.asarray(atol))
+    @property
+    def settings(self) -> Settings:
+        """Settings of such a flow."""
+        return settings_of(self.solver, self.steps, Accuracy())[0]
 
 
 class Stack(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.errors import DtypeError, OptionError, ShapeError, TimeError
-from measureformer.flows.flow_map import Depthwise, alike
+from measureformer.flows.velocity import Depthwise, alike
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, cast, common_dtype
@@ -79,7 +79,7 @@ def weak_residual(
     other time. More times make both sharper.
 
     Arguments:
-        traj: what `flow` or `grid_flow` returns, or any object with `times` and `measures` with atoms.
+        traj: what `flow` returns, or any object with `times` and `measures` with atoms.
         velocity: the velocity to check against; that of the trajectory by default.
         tests: JAX functions ψ of one point (d,) with values in R; by default waves and bumps of three scales around the
             mean.
@@ -90,7 +90,7 @@ def weak_residual(
 
     >>> import numpy as np, measureformer as mf
     >>> G, mu = mf.Linear([[0.0, 1.0], [-1.0, 0.0]]), mf.Discrete.uniform([[1.0, 0.0], [0.0, 0.5]])
-    >>> traj = mf.flow(G, mu, np.linspace(0, 1, 21), rtol=1e-9, atol=1e-9)
+    >>> traj = mf.flow(G, mu, np.linspace(0, 1, 21), solver="rk4", steps=4)
     >>> good, bad = mf.flows.weak_residual(traj), mf.flows.weak_residual(traj, 1.01 * G)
     >>> good.relative < 1e-4, good.quadrature < 1e-3, 0.005 < bad.relative < 0.015
     (True, True, True)
@@ -162,7 +162,7 @@ def _parts(
         raise DtypeError(
             got=f"a trajectory of type {type(traj).__name__}",
             need="an object with `times` and `measures`",
-            do="Pass what mf.flow or mf.flows.grid_flow returns.",
+            do="Pass what mf.flow returns.",
         )
     G = getattr(traj, "velocity", None) if velocity is None else velocity
     if isinstance(G, Depthwise) and len(G.maps) == 1:

@@ -15,6 +15,7 @@ import numpy as np
 
 from measureformer.errors import InfeasibleError, OptionError, ShapeError, ToleranceError, need
 from measureformer.numerics.checked import checked
+from measureformer.numerics.norms import norms
 from measureformer.numerics.types import ArrayLike
 
 if TYPE_CHECKING:
@@ -198,6 +199,13 @@ def solve(problem: Problem, chosen: np.ndarray, norm: Norm) -> SVM:
     if norm not in ORDERS:
         raise OptionError(got=f"norm = {norm!r}", need='"frobenius" or "nuclear"', do='Leave it out for "frobenius".')
     parts = constraints(problem, chosen)
+    largest = float(np.abs(parts.A).max(initial=0))
+    if parts.A.any() and not 1e-100 < largest < 1e100:
+        raise ToleranceError(
+            got=f"constraints whose largest coefficient is {largest:.2g}",
+            need="one between 1e-100 and 1e100, whose squares are numbers",
+            do="Rescale tokens and queries so that their norms are of order 1.",
+        )
     free = _off(parts.B, parts.A)
     w, u = _least(free)
     if not len(u) or _separates(parts.A, w):
@@ -208,8 +216,7 @@ def solve(problem: Problem, chosen: np.ndarray, norm: Norm) -> SVM:
         return _solved(problem, chosen, norm, parts, w, np.concatenate([u, nu]))
     share = u / u.sum()
     multipliers = np.concatenate([share, -_coordinates(parts.B, parts.A.T @ share)])
-    left_over = np.linalg.norm(_adjoint(parts, multipliers), ORDERS[norm][1])
-    lower = float(1 / left_over) if left_over > 0 else np.inf
+    lower = _weak_duality(problem, chosen, parts.places, multipliers, norm)
     return SVM(norm, chosen, False, None, None, _placed(parts, multipliers, chosen), lower, None)
 
 
@@ -281,10 +288,10 @@ def _solved(
     problem: Problem, chosen: np.ndarray, norm: Norm, parts: Constraints, w: np.ndarray, multipliers: np.ndarray
 ) -> SVM:
     W = parts.matrix(w)
-    own, dual = ORDERS[norm]
+    own = ORDERS[norm][0]
     M, weights = _adjoint(parts, multipliers), multipliers[: len(parts.A)]
     total = weights.sum()
-    lower = float(total / np.linalg.norm(M, dual)) if total > 0 else 0.0
+    lower = _weak_duality(problem, chosen, parts.places, multipliers, norm)
     size = np.linalg.norm(W, own) or 1.0
     leads = parts.A @ w
     kkt = KKT(
@@ -295,6 +302,25 @@ def _solved(
     )
     margins = problem.margins(W, chosen)
     return SVM(norm, chosen, True, W, margins, _placed(parts, multipliers, chosen), min(lower, float(size)), kkt)
+
+
+def _weak_duality(
+    problem: Problem, chosen: np.ndarray, places: tuple[np.ndarray, np.ndarray], multipliers: np.ndarray, norm: Norm
+) -> float:
+    """Σλ/‖A*λ‖_dual, rounded down: A*λ is summed from the keys themselves, and its rounding counts as part of it."""
+    keys, z = (np.asarray(array, np.float64) for array in (problem.keys, problem.z))
+    (i, t), first = places, chosen.argmax(axis=1)
+    outside = ~chosen[i, t]
+    total = float(np.maximum(multipliers[outside], 0).sum())
+    if not total > 0:
+        return 0.0
+    differences, eps = keys[i, first[i]] - keys[i, t], float(np.finfo(np.float64).eps)
+    M = (differences * multipliers[:, None]).T @ z[i]
+    lost = (len(i) + 4) * eps / 2 * float(np.abs(multipliers) @ (norms(differences) * norms(z[i])))
+    size = float(norms(M.reshape(-1))) if norm == "frobenius" else float(np.linalg.norm(M, 2))
+    slack = (sum(M.shape) + len(i) + 8) * eps
+    with np.errstate(over="ignore"):
+        return float(total / (size + lost + float(np.finfo(np.float64).tiny)) * (1 - slack))
 
 
 def _stationarity(W: np.ndarray, M: np.ndarray, norm: Norm) -> float:

@@ -21,8 +21,10 @@ from measureformer.maps.mlp import Linear as Linear
 from measureformer.maps.norm import LayerNorm as LayerNorm
 from measureformer.maps.norm import RMSNorm as RMSNorm
 from measureformer.maps.norm import UnitNorm as UnitNorm
+from measureformer.maps.rescaled import Rescaled as Rescaled
 from measureformer.maps.sigmoid import SigmoidAttention as SigmoidAttention
 from measureformer.maps.sinkhorn import SinkhornAttention as SinkhornAttention
+from measureformer.maps.tangent import Tangent as Tangent
 from measureformer.maps.transformer import Transformer as Transformer
 from measureformer.maps.variants import HardmaxAttention as HardmaxAttention
 from measureformer.maps.variants import L2Attention as L2Attention

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -15,6 +16,7 @@ from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, host, owned, scalar, shaped
 from measureformer.numerics.checked import checked
+from measureformer.numerics.norms import leveller
 from measureformer.numerics.types import ArrayLike
 
 
@@ -47,12 +49,16 @@ class LayerNorm(AbstractInContextMap):
 
     @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
-        centred = x - jnp.mean(x, axis=1, keepdims=True)
-        return self.weight * _divided(centred, jnp.mean(centred**2, axis=1, keepdims=True) + self.eps) + self.bias
+        # the sum of large entries, and their distance from the mean, would overflow
+        room = 2.0 ** (2 + x.shape[1].bit_length())
+        large = jnp.max(jnp.abs(x), axis=1, keepdims=True) > float(jnp.finfo(x.dtype).max) / room
+        unit = jnp.where(large, 1 / room, 1.0).astype(x.dtype)
+        centred = unit * x - jnp.mean(unit * x, axis=1, keepdims=True)
+        return self.weight * _divided(centred, jnp.mean, self.eps * unit * unit) + self.bias
 
     def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         if float(self.eps) == 0:
-            refuse_zero(self, mu, x, lambda rows: rows.max(axis=1) - rows.min(axis=1), "a token with equal coordinates")
+            refuse_zero(self, mu, x, lambda rows: rows.max(axis=1) > rows.min(axis=1), "a token with equal coordinates")
 
 
 class RMSNorm(AbstractInContextMap):
@@ -81,7 +87,7 @@ class RMSNorm(AbstractInContextMap):
 
     @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
-        return self.weight * _divided(x, jnp.mean(x**2, axis=1, keepdims=True) + self.eps)
+        return self.weight * _divided(x, jnp.mean, self.eps)
 
     def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         if float(self.eps) == 0:
@@ -113,7 +119,7 @@ class UnitNorm(AbstractInContextMap):
 
     @all_rows
     def evaluate(self, mu: AbstractMeasure, x: Array, t: Array | None) -> Array:
-        return self.scale * _divided(x, jnp.sum(x**2, axis=1, keepdims=True)) + self.shift
+        return self.scale * _divided(x, jnp.sum, jnp.zeros((), x.dtype)) + self.shift
 
     def examine(self, mu: AbstractMeasure, x: Array, t: Array | None) -> None:
         refuse_zero(self, mu, x, _largest, "the zero vector")
@@ -123,9 +129,12 @@ def _largest(rows: np.ndarray) -> np.ndarray:
     return np.abs(rows).max(axis=1)
 
 
-def _divided(rows: Array, squares: Array) -> Array:
-    """rows/√squares; NaN at 0/0, which the caller's edge turns into a refusal."""
-    return rows / jnp.sqrt(squares)
+def _divided(rows: Array, total: Callable[..., Array], eps: Array) -> Array:
+    """rows/√(total of their squares + eps), none of which over- or underflows; 0/0 is NaN, which the edge refuses."""
+    size = jnp.maximum(jnp.max(jnp.abs(rows), axis=1, keepdims=True), jnp.sqrt(jax.lax.stop_gradient(eps)))
+    unit = leveller(size)
+    rows = rows * unit
+    return rows / jnp.sqrt(total(rows**2, axis=1, keepdims=True) + eps * unit * unit)
 
 
 def refuse_zero(

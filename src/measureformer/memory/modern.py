@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +11,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.attention import attend
-from measureformer.attention.blocks import norms
 from measureformer.errors import DtypeError, OptionError, PatternError
 from measureformer.maps import Attention
 from measureformer.measures import AbstractMeasure, Discrete
@@ -33,6 +33,7 @@ from measureformer.numerics.arrays import (
 )
 from measureformer.numerics.buckets import bucket, pad_rows
 from measureformer.numerics.checked import checked
+from measureformer.numerics.norms import norms
 from measureformer.numerics.types import ArrayLike
 
 STORED = 1 << 18
@@ -42,7 +43,8 @@ STORED = 1 << 18
 class ModernCertificate(eqx.Module):
     """Theorems about a retrieval next to its measurements; x_i is the pattern nearest to the answer.
 
-    Bounds hold in exact arithmetic; they are infinite, or false, where a theorem does not apply.
+    Bounds hold for updates in exact arithmetic, and are rounded outwards, the quantities that they are computed from
+    included; they are infinite, or false, where a theorem does not apply.
 
     >>> import measureformer as mf
     >>> found = mf.memory.Modern.store([[4.0, 0.0], [0.0, 4.0]], beta=1.0).retrieve([3.9, 0.1]).certificate
@@ -57,7 +59,7 @@ class ModernCertificate(eqx.Module):
     error: np.ndarray
     """|answer − x_i|."""
     separation: np.ndarray
-    """Δ_i = ⟨x_i, x_i⟩ − max_{j≠i} ⟨x_i, x_j⟩."""
+    """Δ_i = ⟨x_i, x_i⟩ − max_{j≠i} ⟨x_i, x_j⟩, rounded to the nearest number; bounds use a lower one."""
     needed: np.ndarray
     """Separation that suffices for x_i to be stored: `ramsauer20_separation`."""
     stored: np.ndarray
@@ -73,7 +75,7 @@ class ModernCertificate(eqx.Module):
     one_step_bound: np.ndarray
     """Bound of `one_step_error`: `ramsauer20_one_step`."""
     contraction: np.ndarray
-    """|f(query) − x_i*| ≤ contraction · |query − x_i*|: `ramsauer20_contraction`."""
+    """|f(query) − x_i*| ≤ contraction · |query − x_i*|: `ramsauer20_contraction`; infinite before convergence."""
     single: np.ndarray
     """Whether β m² < 1, m the largest distance of a pattern from the mean: then there is only one fixed point."""
 
@@ -274,30 +276,44 @@ class Modern(AbstractMemory):
         squares = np.sum(points * points, axis=1)
         _, nearest = best_key(walk.state, points, self._offsets() - 0.5 * squares)
         x, separation = points[nearest], self.separation(nearest)
-        n, M = int(self._massive().sum()), float(self.mu.radius())
-        share = np.exp(np.asarray(self.mu.log_weights)[nearest] - np.asarray(self.mu.log_mass))
-        with np.errstate(over="ignore", invalid="ignore"):
-            odds = np.maximum(1 / share.astype(np.float64) - 1, 0.0)
+        n, eps, fine = int(self._massive().sum()), float(np.finfo(points.dtype).eps), float(np.finfo(np.float64).eps)
+        up = 1 + (self.dim + 8) * fine
+        M = float(norms(points[self._massive()].astype(np.float64)).max()) * up
+        logs = np.asarray(self.mu.log_weights)[nearest].astype(np.float64), float(self.mu.log_mass)
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            inverse = np.exp(logs[1] - logs[0])
+            odds = np.maximum(inverse - 1, 0.0) + inverse * eps * (8 + n + np.abs(logs[0]) + abs(logs[1]))
             distance, error, one = (_apart(rows, x) for rows in (queries, walk.state, walk.first))
+            # ends below the smallest normal number are taken for 0
+            lost = 4 * (self.dim + 2) * float(np.finfo(points.dtype).tiny) * (1 + M)
+            least = np.where(separation < np.inf, separation - (self.dim + 4) * eps * 2 * M * M - lost, np.inf)
+            least = np.where(np.isnan(least), -np.inf, least.astype(np.float64))
             needed = bounds.ramsauer20_separation(beta, n, M, odds)
-            outer, inner = bounds.basin(beta, separation, M, odds)
-            farther = np.maximum(distance, error)
-            bound = bounds.ramsauer20_one_step(beta, separation, farther, M, odds)
-            contraction = bounds.ramsauer20_contraction(beta, separation, farther, M, odds, n)
+            needed = needed + 16 * fine * (np.abs(needed) + 4 / beta)
+            farther = np.maximum(distance, error) * up
+            # exponents are as large as this, and rounding in them is a factor
+            size = beta * (np.where(least < np.inf, np.abs(least), 0) + 2 * M * farther) + 10 + np.abs(np.log(odds + 1))
+            size += abs(math.log(beta)) + 2 * abs(math.log(M or 1.0))
+            odds = odds * np.exp(8 * fine * size)
+            outer, inner = bounds.basin(beta, least, M, odds)
+            outer, inner = outer * (1 - 1e-9), inner * (1 + 1e-9) + float(np.finfo(np.float64).tiny)
+            bound = bounds.ramsauer20_one_step(beta, least, farther, M, odds) * up + float(np.finfo(np.float64).tiny)
+            contraction = np.where(walk.converged, beta * n * M * bound * up, np.inf)
+            spread = self.spread() + 4 * (n + self.dim) * eps * M
         return ModernCertificate(
             nearest,
             distance,
             error,
             separation,
             needed,
-            separation >= needed,
-            np.full(len(x), 1 / (beta * n * M) if M else np.inf),
+            least >= needed,
+            np.full(len(x), (1 - 8 * fine) / (beta * n * M) if M else np.inf),
             outer,
-            np.where(distance < outer, inner, np.inf),
+            np.where(distance * up < outer, inner, np.inf),
             one,
             bound,
             contraction,
-            np.full(len(x), beta * self.spread() ** 2 < 1),
+            np.full(len(x), beta * spread**2 * up < 1),
         )
 
 
@@ -390,7 +406,7 @@ def _energy(log_z: Any, rows: Any, beta: Any, log_mass: Any, radius: Any) -> Any
 
 
 def _apart(rows: np.ndarray, x: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.sum((rows - x) ** 2, axis=1))
+    return norms(rows.astype(np.float64) - x)
 
 
 @eqx.filter_jit

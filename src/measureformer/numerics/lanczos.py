@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from measureformer.numerics import lapack
+from measureformer.numerics.norms import norms
 
 Product = Callable[[Array], Array]
 
@@ -138,11 +139,11 @@ def _orthogonal(vector: Array, basis: Array) -> tuple[Array, Array, Array]:
     second = basis @ left
     left = left - second @ basis
     # below this the rest is rounding, and the basis spans all there is
-    return first + second, *_unit(left, 10 * jnp.finfo(vector.dtype).eps * jnp.linalg.norm(vector))
+    return first + second, *_unit(left, 10 * jnp.finfo(vector.dtype).eps * norms(vector))
 
 
 def _unit(vector: Array, least: Array) -> tuple[Array, Array]:
     """The vector divided by its length, and the length; zeros if the length is at most `least`."""
-    length = jnp.linalg.norm(vector)
+    length = norms(vector)
     none = length <= least
     return jnp.where(none, 0, vector / jnp.where(none, 1, length)), jnp.where(none, 0, length)

@@ -65,12 +65,16 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.compose import Compose, Scaled, Sum
 from measureformer.numerics import lapack
 from measureformer.numerics.lapack import top_eigenvalue
+from measureformer.numerics.norms import leveller, norms
 
 AFFORDABLE = 2**33
 """Multiplications that covariances may cost: a fraction of a second. Beyond, traces bound them from above."""
 
 LARGE = 256
 """Dimension beyond which the norm of a matrix is bounded rather than computed for every token."""
+
+SAFETY = 16
+"""What the largest change of a derivative by changes in the last places counts for."""
 
 AT_ONCE = 256
 """Tokens whose small matrices exist at the same time."""
@@ -132,9 +136,14 @@ def _(G: AbstractInContextMap, mu: Any) -> Parts:
     if mu.dim > LARGE and type(G) in _FACTORS:
         return Parts(0.0, _FACTORS[type(G)](G, mu.points))
 
+    turns = float(jnp.finfo(mu.points.dtype).eps) * (1 - 2 * (jnp.arange(mu.dim) % 2)).astype(mu.points.dtype)
+
     def one(x: Array) -> Array:
-        # these maps read no measure
-        return _norm(jax.jacfwd(lambda x: G.evaluate(mu, x[None], None)[0])(x))
+        # these maps read no measure; where they cancel, a change in the last places tells how much
+        slope = jax.jacfwd(lambda x: G.evaluate(mu, x[None], None)[0])
+        found = slope(x)
+        moved = [norms((slope(x * (1 + sign * turns)) - found).ravel()) for sign in (1, -1)]
+        return _norm(found) + SAFETY * jnp.maximum(*moved)
 
     return Parts(0.0, jax.lax.map(one, mu.points, batch_size=AT_ONCE))
 
@@ -156,11 +165,15 @@ def _gated(G: GatedMLP, x: Array) -> Array:
 
 
 def _layer_norm(G: LayerNorm, x: Array) -> Array:
-    return jnp.max(jnp.abs(G.weight)) / jnp.sqrt(jnp.var(x, axis=1) + G.eps)
+    centred, roots = x - jnp.mean(x, axis=1, keepdims=True), x.shape[1] ** 0.5
+    rounding = 4 * x.shape[1] * float(jnp.finfo(x.dtype).eps) * jnp.max(jnp.abs(x), axis=1)
+    deviation = jnp.maximum(norms(centred) / roots - rounding, 0)
+    return jnp.max(jnp.abs(G.weight)) / norms(jnp.stack([deviation, jnp.full_like(deviation, jnp.sqrt(G.eps))]), axis=0)
 
 
 def _rms_norm(G: RMSNorm, x: Array) -> Array:
-    return jnp.max(jnp.abs(G.weight)) / jnp.sqrt(jnp.mean(x * x, axis=1) + G.eps)
+    size = norms(x) / x.shape[1] ** 0.5
+    return jnp.max(jnp.abs(G.weight)) / norms(jnp.stack([size, jnp.full_like(size, jnp.sqrt(G.eps))]), axis=0)
 
 
 def _slopes(activation: Callable[[Array], Array], at: Array) -> Array:
@@ -230,10 +243,7 @@ def _(G: Heads, mu: Any) -> Parts:
     seen = partial(attend, q, k, log_weights=log_weights, times=times)
     # covariances do not feel a shift, but rounding does
     centred = [rows - jnp.einsum("n,hni->hi", jnp.exp(log_weights), rows)[:, None] for rows in (v, k)]
-    if turning:
-        gradients = jax.vmap(_norm)(G.K)[:, None] * jnp.linalg.norm(q, axis=2)
-    else:
-        gradients = jnp.linalg.norm(q @ G.K, axis=2)
+    gradients = jax.vmap(_norm)(G.K)[:, None] * norms(q) if turning else norms(q @ G.K)
     spread = _covariances if _affordable(G, mu.n) else _traces
     size, pointwise, log_z = spread(G, mu, _Frames(frames, V), centred, gradients, seen)
     # Σ_i p_i s_i e^{l_ij − log Z_i}: attention with queries and keys exchanged, and with them the arrow of time
@@ -270,7 +280,7 @@ def _covariances(
     products = (v[..., :, None] * both[..., None, :]).reshape(h, n, -1)
     out = seen(v=jnp.concatenate([both, products], axis=2))
     mean, second = out.values[..., : both.shape[2]], out.values[..., both.shape[2] :]
-    slack = out.error_bound * (1 + 2 * jnp.linalg.norm(mean, axis=2)) + out.error_bound**2
+    slack = out.error_bound * (1 + 2 * norms(mean)) + out.error_bound**2
     queries = G.scale * G.Q
     # of one head the bound is exact
     large = h == 1 or min(G.W.shape[1], G.Q.shape[2]) > LARGE
@@ -306,13 +316,13 @@ def _traces(
     squares = jnp.stack([jnp.sum(rows * rows, axis=2) for rows in (v, k)], axis=2)
     out = seen(v=jnp.concatenate([v, k, squares], axis=2))
     means = out.values[..., : v.shape[2]], out.values[..., v.shape[2] : -2]
-    below = jnp.stack([jnp.maximum(jnp.linalg.norm(m, axis=2) - out.error_bound, 0) ** 2 for m in means], axis=2)
+    below = jnp.stack([jnp.maximum(norms(m) - out.error_bound, 0) ** 2 for m in means], axis=2)
     spread = jnp.maximum(out.values[..., -2:] + out.error_bound[..., None] - below, 0)
-    norms = jax.vmap(_norm)(heads.V)[:, None]
+    sizes = jax.vmap(_norm)(heads.V)[:, None]
     if isinstance(G, RotaryAttention):
-        size = (norms + gradients * jnp.sqrt(spread[..., 0])) ** 2
+        size = (sizes + gradients * jnp.sqrt(spread[..., 0])) ** 2
     else:
-        size = norms**2 + gradients**2 * spread[..., 0]
+        size = sizes**2 + gradients**2 * spread[..., 0]
     cross = jnp.sqrt(spread[..., 0] * spread[..., 1]) * jax.vmap(_norm)(G.scale * G.Q)[:, None]
     return size, jnp.sum(cross, axis=0), out.log_normalizer - out.log_normalizer_error
 
@@ -331,5 +341,6 @@ def _stacked(frames: Array) -> Array:
 
 def _norm(matrix: Array) -> Array:
     """The operator norm."""
-    small = matrix.shape[0] <= matrix.shape[1]
-    return jnp.sqrt(jnp.maximum(top_eigenvalue(matrix @ matrix.T if small else matrix.T @ matrix), 0))
+    unit = leveller(jnp.max(jnp.abs(matrix), initial=0))
+    matrix = (matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T) * unit
+    return jnp.sqrt(jnp.maximum(top_eigenvalue(matrix @ matrix.T), 0)) / unit

@@ -9,6 +9,7 @@ the moments and the shadows on lines, if these say more.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -31,6 +32,7 @@ CELLS = 1024
 BLOCK = 128
 """Steps of a plan that are solved again together."""
 ROUNDS = 3
+LARGEST = float(np.finfo(np.float64).max)
 PAIRS = 5_000_000_000
 """Work n·m·d up to which potentials are made feasible in more than three dimensions, where cells do not help."""
 
@@ -73,18 +75,37 @@ def wasserstein_bracket(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) 
     if pair.atoms is None:
         raise NoClosedFormError(got="two Gaussians", need="atoms", do="mf.wasserstein is exact for them at p = 2.")
     x, a, y, b = (np.asarray(array, np.float64) for array in pair.atoms)
-    atoms = Atoms(x[a > 0], a[a > 0], y[b > 0], b[b > 0])
-    # in units of the size of the clouds, so that no power over- or underflows
-    size = float(np.ptp(np.concatenate([atoms.x, atoms.y]), axis=0).max()) or 1.0
-    origin = atoms.x[0]
-    atoms = atoms._replace(x=(atoms.x - origin) / size, y=(atoms.y - origin) / size)
+    # weights in float32 add up to 1 in float32 only
+    atoms = Atoms(x[a > 0], a[a > 0] / a.sum(), y[b > 0], b[b > 0] / b.sum())
+    # in units of the size of the clouds, so that no power over- or underflows; differences of halves do not overflow
+    both = np.concatenate([atoms.x, atoms.y])
+    huge = 2.0 if float(np.abs(both).max()) > LARGEST / 2 else 1.0
+    size = float(np.ptp(both / huge, axis=0).max()) or 1.0
+    origin = atoms.x[0] / huge
+    atoms = atoms._replace(x=(atoms.x / huge - origin) / size, y=(atoms.y / huge - origin) / size)
     lower, upper = _bounds(atoms, p)
     # each atom was moved by at most two roundings per coordinate, and W_p by no more than the atoms of both clouds
     moved = 4 * math.sqrt(atoms.x.shape[1]) * float(np.finfo(np.float64).eps)
     # rounded away from the distance: the units, the mass and the precision of the answer err by a few last places
-    unit, slack = size * float(pair.masses[0]) ** (1 / p), 32 * float(np.finfo(pair.dtype).eps)
-    outward = (max(lower - moved, 0.0) * unit * (1 - slack), (upper + moved) * unit * (1 + slack))
-    return Bracket(*map(pair.result, outward))
+    kind, masses = pair.dtype, [float(mass) for mass in pair.masses]
+    logs = abs(float(pair.log_masses[0]))
+    slack = (32 + (logs + len(a) + len(b)) / p) * float(np.finfo(kind).eps) + abs(masses[1] / masses[0] - 1) / p
+    low, high = max(lower - moved, 0.0) * (1 - slack), (upper + moved) * (1 + slack)
+    units = size, huge, masses[0] ** (1 / p)
+    return Bracket(
+        *(pair.result(_rounded(*part)) for part in (((low, *units), kind, 0.0), ((high, *units), kind, np.inf)))
+    )
+
+
+def _rounded(factors: tuple[float, ...], kind: np.dtype[Any], towards: float) -> np.ndarray:
+    """The product of factors ≥ 0, rounded outwards; it may over- or underflow, and no product on the way does."""
+    parts = [math.frexp(factor) for factor in factors]
+    if 0.0 in factors or math.inf in factors:
+        return np.asarray(0.0 if 0.0 in factors else math.inf if towards else np.finfo(kind).max, kind)
+    power = sum(exponent for _, exponent in parts)
+    with np.errstate(over="ignore", under="ignore"):
+        product = np.ldexp(np.float64(math.prod(part for part, _ in parts)), power)
+        return np.asarray(np.nextafter(product.astype(kind), kind.type(towards)))
 
 
 def _bounds(atoms: Atoms, p: float) -> tuple[float, float]:

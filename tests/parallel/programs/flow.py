@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 import measureformer as mf
-from measureformer.flows import adaptive as _adaptive
+from measureformer.flows import run as _run
+from measureformer.flows import steps as _steps
 
 folder = Path(sys.argv[1])
 mesh = mf.join_workers()
@@ -51,10 +52,10 @@ if jax.process_count() == 1:
 
     # what the devices exchange while a step is taken
     traj = mf.flow(layers, spread, [0.0, 1.0])
-    problem = traj.velocity, spread, traj.settings, (np.asarray(0.0), np.asarray(1.0), (np.asarray(0.5),))
+    run = _run.Run(traj.velocity, spread, traj.schedule, traj.settings, mesh)
+    problem, stand = run.legs[0].problem, run.begin()
     with jax.set_mesh(mesh):
-        state = _adaptive._set_out(*problem, None, mesh)
-        program = _adaptive._advance.lower(*problem, None, state, np.asarray(1.0), np.asarray(8), mesh).compile()
+        program = _steps._advance.lower(problem, stand.state, np.asarray(0), run.times, np.asarray(8), mesh).compile()
     text = program.compiled.as_text()
     words = ("collective-permute", "all-gather", "all-to-all", "all-reduce", "reduce-scatter")
     found["exchanges"] = [word for word in words if f" {word}(" in text or f" {word}-start(" in text]

@@ -2,7 +2,8 @@
 
 Model       that of `measureformer.attention.rounding`: every operation is correct to one unit roundoff u = 2^−53, sums
             may be taken in any order and with fused multiply-adds, `exp` and `log` are correct to EXP units, nothing
-            overflows, what underflows is counted separately.
+            overflows. Operands and results below the smallest normal number may be taken for 0: what this costs
+            arguments is in `Scales.flushed`, what it costs sums in `bounds`.
 Notation    π_j = a_j e^{⟨q,k_j⟩}/Z. A box of queries has centre b; its keys have centre a; x = q − b, y = k − a.
             V = max |v_j − v_0| over keys with mass, v_0 the value that was subtracted.
 
@@ -59,6 +60,8 @@ class Scales(NamedTuple):
     """Largest |log-weight| after the tilt by c."""
     turning: Any
     """Σ_i of |S||q| times |S^{-T}||k|, in absolute values: what changing coordinates multiplies roundings by."""
+    flushed: Any = 0.0
+    """What operands and results below the smallest normal number can change in an argument."""
 
 
 def amplification(xp: Any, r: Any, s: Any, rho: Any, h: Any) -> Any:
@@ -83,7 +86,7 @@ def argument(xp: Any, scales: Scales, tilt: Any, reach: Any, sigma: Any, residua
     range_ = xp.minimum(745.0, 2 * (scales.tilted + inner))
     # 64 for the logarithm of the number of keys in a cell, by which a level may lie higher
     count = (dim + 5) * (scales.log_weights + scales.offset + scales.tilted + inner) + range_ + EXP + 64
-    return SLACK * (UNIT * (count + 2 * (dim + 3) * scales.turning + 3 * sigma) + residual)
+    return SLACK * (UNIT * (count + 2 * (dim + 3) * scales.turning + 3 * sigma) + residual + scales.flushed)
 
 
 def bounds(

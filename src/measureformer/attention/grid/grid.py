@@ -18,6 +18,7 @@ from measureformer.attention.grid.sums import Points
 from measureformer.errors import OptionError, PlanError, ShapeError, ToleranceError, TracedError
 from measureformer.numerics.arrays import is_traced, namespace, needs_jax, on_device
 from measureformer.numerics.buckets import bucket, pad_axis, pad_log_weights
+from measureformer.numerics.norms import norms
 
 LEAST = 0.2
 """Seconds of streaming below which nothing else is considered."""
@@ -30,16 +31,18 @@ class Grid(eqx.Module):
 
     Arguments:
         plan: cells for the queries and keys; without it `attend` makes a plan in each call, from concrete points.
+        tol: largest error bound, as in `attend`.
 
     >>> import numpy as np, measureformer as mf
     >>> x = np.linspace(-2, 2, 3000)[:, None]
-    >>> out = mf.attend(x, x, x, method=mf.Grid(), tol=1e-8)
+    >>> out = mf.attend(x, x, x, method=mf.Grid(tol=1e-8))
     >>> exact = mf.attend(x, x, x, method="streaming")
     >>> bool(out.error_bound.max() < 1e-8), bool(abs(out.values - exact.values).max() < 1e-8)
     (True, True)
     """
 
     plan: GridPlan | None = None
+    tol: float | None = eqx.field(static=True, default=None)
 
 
 def on_grid(
@@ -86,7 +89,7 @@ def _finished(
     parts = jnp.abs(jnp.log(total)) + jnp.abs(level) + jnp.abs(q) @ jnp.abs(plan.frame.key_centre)
     parts += jnp.abs(x) @ jnp.max(jnp.abs(plan.boxes.a), axis=0) + jnp.max(jnp.abs(levels))
     moved = points.columns[:, 1:]
-    sizes = jnp.linalg.norm(out, axis=1), jnp.max(jnp.linalg.norm(moved, axis=1)), jnp.linalg.norm(base)
+    sizes = norms(out), jnp.max(norms(moved)), norms(base)
     error, log_error = bounds(*still((jnp.where(sound, delta[box], jnp.inf), lost, log_z, parts, sizes)))
     return out + base, error, log_z, log_error
 

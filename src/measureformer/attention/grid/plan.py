@@ -189,12 +189,16 @@ def scales_of(plan: GridPlan, q: Array, k: Array, log_weights: Array, tilted: Ar
     massive = log_weights > -jnp.inf
     of_q = jnp.max(jnp.abs(q - frame.query_centre), axis=0)
     of_k = jnp.max(jnp.where(massive[:, None], jnp.abs(k - frame.key_centre), 0), axis=0)
-    turned = jnp.sum((jnp.abs(frame.turn) @ of_q) * (jnp.abs(frame.inverse) @ of_k))
+    turn, inverse = jnp.abs(frame.turn), jnp.abs(frame.inverse)
+    x, y = turn @ of_q, inverse @ of_k
+    sizes = [x, y, of_q, of_k, jnp.abs(frame.query_centre), jnp.abs(frame.key_centre), turn.T @ y, inverse.T @ x]
+    flushed = sum(map(jnp.sum, sizes)) + jnp.sum(of_q) * jnp.sum(y) + jnp.sum(of_k) * jnp.sum(x) + 16 * len(x)
     return Scales(
         jnp.max(jnp.where(massive, jnp.abs(log_weights), 0)),
         jnp.sum(jnp.abs(frame.query_centre) * of_k),
         jnp.max(jnp.where(massive, jnp.abs(tilted), 0)),
-        turned,
+        jnp.sum(x * y),
+        4 * float(jnp.finfo(q.dtype).tiny) * flushed,
     )
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
-from measureformer.flows import castin25_blow_up, castin25_covariance, gaussian_flow
+from measureformer.atlas.toolkit import Check, Claim, Figure, Outcome, Series, generator
+from measureformer.flows import castin25_blow_up, castin25_covariance, flow
 from measureformer.maps import Attention
 from measureformer.measures import Gaussian
 
@@ -46,15 +46,15 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
     for _ in range(config.trials):
         A, cov = _draw(rng)
         end = castin25_blow_up(A, cov) or np.inf
-        flow = gaussian_flow(_head(A), Gaussian(np.ones(DIM), cov), [0, 0.9 * end, 2 * end])
-        times.append(abs((flow.blow_up or np.inf) * factor / end - 1))
-        covs.append(_apart(np.asarray(flow.covs[1]), castin25_covariance(factor * A, cov, 0.9 * end)))
+        traj = flow(_head(A), Gaussian(np.ones(DIM), cov), [0, 0.9 * end, 2 * end])
+        times.append(abs((traj.blow_up or np.inf) * factor / end - 1))
+        covs.append(_apart(np.asarray(traj.covs[1]), castin25_covariance(factor * A, cov, 0.9 * end)))
         A, cov = _neutral(rng, slope)
         # the mean, if it is not 0, grows like e^t
-        flow = gaussian_flow(_head(A), Gaussian(np.zeros(DIM), cov), [0, config.late / 2, config.late])
-        ended += flow.blow_up is not None
-        if flow.blow_up is None:
-            late.append(_apart(np.asarray(flow.covs[2]), castin25_covariance(factor * A, cov, config.late)))
+        traj = flow(_head(A), Gaussian(np.zeros(DIM), cov), [0, config.late / 2, config.late])
+        ended += traj.blow_up is not None
+        if traj.blow_up is None:
+            late.append(_apart(np.asarray(traj.covs[2]), castin25_covariance(factor * A, cov, config.late)))
     half = "half-of-s"
     checks = (
         Check("relative error of the time", max(times), high=1e-7, rejected_by=half),
@@ -77,9 +77,9 @@ def _figure(key: Key) -> Figure:
     end = castin25_blow_up(A, cov) or 1.0
     shares = np.linspace(0, 0.99, 40)
     # few times, so that the program of the trials is compiled for this as well
-    flow = gaussian_flow(_head(A), Gaussian(np.ones(DIM), cov), end * np.append(shares[::3], 2))
+    traj = flow(_head(A), Gaussian(np.ones(DIM), cov), end * np.append(shares[::3], 2))
     exact = [np.trace(castin25_covariance(A, cov, s * end)) for s in shares]
-    found = np.trace(np.asarray(flow.covs), axis1=1, axis2=2)
+    found = np.trace(np.asarray(traj.covs), axis1=1, axis2=2)
     return Figure(
         "A covariance explodes",
         "depth over the predicted time",
@@ -89,7 +89,7 @@ def _figure(key: Key) -> Figure:
             Series("integrated", shares[::3], found, "points", role="measured"),
         ),
         yscale="log",
-        caption=f"d = {DIM}, random A and Σ₀, V = I. Found at {flow.blow_up:.9g}, predicted {end:.9g}.",
+        caption=f"d = {DIM}, random A and Σ₀, V = I. Found at {traj.blow_up:.9g}, predicted {end:.9g}.",
     )
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from measureformer.atlas.helpers.maps_quadrature import gauss_hermite
-from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
-from measureformer.flows import gaussian_flow
+from measureformer.atlas.toolkit import Check, Figure, Outcome, Series, generator
+from measureformer.flows import flow
 from measureformer.maps import Attention, Residual
 from measureformer.measures import Gaussian
 from measureformer.numerics.arrays import on_device
@@ -51,9 +51,9 @@ def _cloud(key: Key, config: Config, layers: int) -> np.ndarray:
 def _moments(key: Key, config: Config, *, transposed: bool) -> np.ndarray:
     Q, K, V, mean, cov = _data(key)
     G = Attention.head(K, Q, V) if transposed else Attention.head(Q, K, V)
-    flow = gaussian_flow(G, Gaussian(mean, cov), np.linspace(0, config.time, config.layers + 1))
-    covs = np.asarray(flow.covs).reshape(len(flow.covs), -1)
-    return np.concatenate([np.asarray(flow.means), covs], axis=1)
+    traj = flow(G, Gaussian(mean, cov), np.linspace(0, config.time, config.layers + 1))
+    covs = np.asarray(traj.covs).reshape(len(traj.covs), -1)
+    return np.concatenate([np.asarray(traj.means), covs], axis=1)
 
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from measureformer.atlas.helpers.clustering_sphere import sphere_trajectory
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
-from measureformer.clustering import equiangular, geshkovski23_equiangular, sphere_flow
+from measureformer.clustering import equiangular, geshkovski23_equiangular
 
 TILT = 0.1
 
@@ -22,7 +23,7 @@ class Config:
 
 
 def _products(X: np.ndarray, beta: float, times: np.ndarray) -> np.ndarray:
-    X = np.asarray(sphere_flow(X, beta, times).points)
+    X = np.asarray(sphere_trajectory(X, beta, times).points)
     return (X @ X.swapaxes(1, 2))[:, *np.triu_indices(X.shape[1], 1)]
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from measureformer.atlas.helpers.clustering_sphere import energies, sphere_trajectory
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
-from measureformer.clustering import cluster_counts, sphere_energy, sphere_flow
-from measureformer.clustering.sphere import SphereFlow
+from measureformer.clustering import cluster_counts
+from measureformer.flows.particles import Trajectory
 
 DIM = 3
 
@@ -21,34 +22,36 @@ class Config:
     frames: int = 14
 
 
+_Trial = tuple[float, Trajectory]
+
+
 @once
-def _paths(key: Key, config: Config, *, repel: bool) -> tuple[np.ndarray, list[SphereFlow]]:
+def _paths(key: Key, config: Config, *, repel: bool) -> tuple[np.ndarray, list[_Trial]]:
     """Times, and a flow for each trial."""
     rng = generator(key)
     times = np.append(0, np.geomspace(0.1, config.time, config.frames))
-    flows: list[SphereFlow] = []
+    trials: list[_Trial] = []
     for trial in range(config.trials):
         X = rng.normal(size=(config.n, DIM))
         X /= np.linalg.norm(X, axis=1, keepdims=True)
         beta = -6.0 if repel else (0.5, 1.0, 2.0)[trial % 3]
-        flows.append(sphere_flow(X, beta, times, rtol=1e-6))
-    return times, flows
+        trials.append((beta, sphere_trajectory(X, beta, times)))
+    return times, trials
 
 
-def _counts(flows: list[SphereFlow]) -> np.ndarray:
+def _counts(trials: list[_Trial]) -> np.ndarray:
     """Numbers of clusters (r, t) at distance 0.1."""
-    return np.stack([cluster_counts(flow.points, 0.1)[:, 0] for flow in flows])
+    return np.stack([cluster_counts(traj.points, 0.1)[:, 0] for _, traj in trials])
 
 
-def _energy(flow: SphereFlow, variant: str) -> np.ndarray:
-    if variant != "sign-in-the-exponent":
-        return flow.energy()
-    return np.array([-sphere_energy(points, -flow.beta) for points in np.asarray(flow.points)])
+def _energy(trial: _Trial, variant: str) -> np.ndarray:
+    beta, traj = trial
+    return -energies(traj, -beta) if variant == "sign-in-the-exponent" else energies(traj, beta)
 
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:
-    times, flows = _paths(key, config, repel=variant == "repel")
-    counts, rises = _counts(flows), np.stack([np.diff(_energy(flow, variant)) for flow in flows])
+    times, trials = _paths(key, config, repel=variant == "repel")
+    counts, rises = _counts(trials), np.stack([np.diff(_energy(trial, variant)) for trial in trials])
     checks = (
         Check("largest number of clusters in the end", counts[:, -1].max(), high=1.0, rejected_by="repel"),
         Check("largest fall of the energy", -rises.min(), high=1e-6, rejected_by="sign-in-the-exponent"),

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from measureformer.atlas.helpers.clustering_sphere import energies, sphere_trajectory
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
-from measureformer.clustering import cluster_counts, equiangular, sphere_flow
-from measureformer.clustering.sphere import SphereFlow
+from measureformer.clustering import cluster_counts, equiangular
+from measureformer.flows.particles import Trajectory
 
 DIM = 3
 APART = 0.1
@@ -32,32 +33,36 @@ def _drift(X: np.ndarray, beta: float, *, softmax: bool) -> np.ndarray:
     return mean - np.sum(mean * X, axis=1, keepdims=True) * X
 
 
+_Trial = tuple[float, Trajectory]
+
+
 @once
-def _flows(key: Key, config: Config, *, repel: bool) -> list[SphereFlow]:
-    rng, flows = generator(key), list[SphereFlow]()
+def _trials(key: Key, config: Config, *, repel: bool) -> list[_Trial]:
+    rng, trials = generator(key), list[_Trial]()
     times = np.concatenate([[0, 0.1 - STEP, 0.1, 0.1 + STEP], np.geomspace(0.2, config.time, config.frames)])
     for trial in range(config.trials):
         X = rng.normal(size=(config.n, DIM))
         X /= np.linalg.norm(X, axis=1, keepdims=True)
         beta = -6.0 if repel else (0.5, 1.0, 2.0)[trial % 3]
-        flows.append(sphere_flow(X, beta, times, normalized=False, rtol=1e-9))
-    return flows
+        trials.append((beta, sphere_trajectory(X, beta, times, normalized=False)))
+    return trials
 
 
-def _counts(flows: list[SphereFlow]) -> np.ndarray:
+def _counts(trials: list[_Trial]) -> np.ndarray:
     """Numbers of clusters (r, t)."""
-    return np.stack([cluster_counts(flow.points, APART)[:, 0] for flow in flows])
+    return np.stack([cluster_counts(traj.points, APART)[:, 0] for _, traj in trials])
 
 
-def _gap(flow: SphereFlow, *, softmax: bool) -> float:
+def _gap(trial: _Trial, *, softmax: bool) -> float:
     """How far dE/dt is from the mean of |x'|² at t = 0.1, relative to it."""
-    E, drift = flow.energy(), _drift(np.asarray(flow.points[2]), flow.beta, softmax=softmax)
+    beta, traj = trial
+    E, drift = energies(traj, beta), _drift(np.asarray(traj.points[2]), beta, softmax=softmax)
     return abs((E[3] - E[1]) / (2 * STEP) / (np.sum(drift**2) / len(drift)) - 1)
 
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:
-    softmax, flows = variant == "softmax", _flows(key, config, repel=variant == "repel")
-    counts, gap = _counts(flows), max(_gap(flow, softmax=softmax) for flow in flows)
+    softmax, trials = variant == "softmax", _trials(key, config, repel=variant == "repel")
+    counts, gap = _counts(trials), max(_gap(trial, softmax=softmax) for trial in trials)
     tail = np.asarray(equiangular(5, 1.0, [0, 10, 20], normalized=softmax).log_gaps)
     rate = (tail[2] - tail[1]) / (-20 * math.e)
     checks = (
@@ -69,8 +74,8 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 
 
 def _figure(key: Key, config: Config, counts: np.ndarray) -> Figure:
-    repelled = _flows(key, config, repel=True)
-    times, wrong = repelled[0].times, _counts(repelled)
+    repelled = _trials(key, config, repel=True)
+    times, wrong = repelled[0][1].times, _counts(repelled)
     return Figure(
         "One cluster without the normaliser",
         "depth t",

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
-from measureformer.clustering import clusters, rescaled_flow
-from measureformer.maps import Attention
+from measureformer.clustering import clusters
+from measureformer.flows import flow
+from measureformer.maps import Attention, Rescaled
 from measureformer.measures import Discrete
 
 NEAR = 1e-2
@@ -48,7 +49,7 @@ def _coordinates(key: Key, config: Config, variant: str) -> tuple[list[np.ndarra
                 X[2] = 0.1 * first if variant == "off-the-middle" else 0
             G = Attention.head(A, sign * np.eye(d), V)
             times = config.growth * np.array([0.0, 0.25, 0.5, 0.75, 1.0])
-            points = np.asarray(rescaled_flow(G, Discrete.weighted(X, weights), times).points)
+            points = np.asarray(flow(Rescaled(G), Discrete.weighted(X, weights), times).points)
             # φ₁*, the row that belongs to the first eigenvalue
             path = points @ (inverse[0] / np.linalg.norm(inverse[0]))
             if trial < config.trials:

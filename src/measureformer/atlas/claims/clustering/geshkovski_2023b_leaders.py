@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
-from measureformer.clustering import rescaled_flow
-from measureformer.maps import Attention
+from measureformer.flows import flow
+from measureformer.maps import Attention, Rescaled
+from measureformer.measures import Discrete
 
 FAR = 1.0
 """A token whose modulus is above this has decided; one that is still near 0 may be the exceptional row."""
@@ -36,7 +37,8 @@ def _limits(key: Key, config: Config, variant: str) -> list[_Limit]:
     for _ in range(config.trials):
         # distinct by 1/n at least: the logits of two tokens part at a speed that depends on their distance
         X = rng.permutation(np.linspace(-1, 1, config.n) + rng.uniform(-0.4, 0.4, size=config.n) / config.n)[:, None]
-        x = rescaled_flow(G, X, [0.0, time]).tokens(1)[:, 0]
+        z = flow(Rescaled(G), Discrete.uniform(X), [0.0, time]).points[1]
+        x = np.asarray(Rescaled(G, time).original(z))[:, 0]
         logits = x[:, None] * (x - x.mean())[None]
         P = np.exp(logits - logits.max(axis=1, keepdims=True))
         limits.append(_Limit(X[:, 0], x, P / P.sum(axis=1, keepdims=True)))

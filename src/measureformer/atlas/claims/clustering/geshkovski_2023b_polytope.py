@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
-from measureformer.clustering import polytope_vertices, rescaled_flow
-from measureformer.maps import Attention
+from measureformer.clustering import polytope_vertices
+from measureformer.flows import flow
+from measureformer.maps import Attention, Rescaled
+from measureformer.measures import Discrete
 
 WIDE = 0.1
 
@@ -37,7 +39,8 @@ def _paths(key: Key, config: Config, variant: str) -> list[tuple[np.ndarray, np.
             if variant == "turned-value":
                 # past the hull the equation becomes stiff, and what is asked is seen early
                 times = times / config.time
-            paths.append((A, np.asarray(rescaled_flow(Attention.head(A, np.eye(d), V), X, times).points)))
+            G = Rescaled(Attention.head(A, np.eye(d), V))
+            paths.append((A, np.asarray(flow(G, Discrete.uniform(X), times).points)))
     return paths
 
 

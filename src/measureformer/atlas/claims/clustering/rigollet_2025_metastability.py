@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from measureformer.atlas.helpers.clustering_sphere import sphere_trajectory
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
-from measureformer.clustering import merge_times, sphere_flow
+from measureformer.clustering import merge_times
 
 MERGED = 0.2
 """Distance at which two tokens count as one."""
@@ -35,17 +36,17 @@ def _first_merge(angle: float, beta: float, *, normalized: bool) -> float:
     refined = 0
     for _ in range(60):
         times = np.linspace(start, start + length, 16)
-        flow = sphere_flow(X, beta, times, normalized=normalized, rtol=1e-7)
-        found = merge_times(flow.times, flow.points, MERGED)
+        traj = sphere_trajectory(X, beta, times, normalized=normalized)
+        found = merge_times(traj.times, traj.points, MERGED)
         if len(found) and refined == 2:
             return float(found[0])
         if len(found):
             # the last saved time before the event is a start like any other
             last = int(np.searchsorted(times, found[0])) - 1
-            start, length, X = float(times[last]), length / 15, np.asarray(flow.points[last])
+            start, length, X = float(times[last]), length / 15, np.asarray(traj.points[last])
             refined += 1
         else:
-            start, length, X = start + length, start + length, np.asarray(flow.points[-1])
+            start, length, X = start + length, start + length, np.asarray(traj.points[-1])
     return math.inf
 
 

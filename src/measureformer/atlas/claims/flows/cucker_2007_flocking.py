@@ -23,6 +23,8 @@ class Config:
 
 def _flight(key: Key, config: Config, beta: float, variant: str) -> tuple[np.ndarray, np.ndarray]:
     """Times, and the birds (x, v) at these times."""
+    import diffrax
+
     rng = generator(key)
     birds = np.concatenate(
         [2 * rng.normal(size=(config.n, config.dim)), rng.normal(size=(config.n, config.dim))], axis=1
@@ -31,7 +33,7 @@ def _flight(key: Key, config: Config, beta: float, variant: str) -> tuple[np.nda
     mu = Discrete.weighted(birds, masses) if variant == "unequal-masses" else Discrete.uniform(birds)
     kappa = -1.0 if variant == "repelling-velocities" else 1.0
     times = np.linspace(0, config.time, 17)
-    traj = flow(CuckerSmale(kappa, 1.0, beta), mu, times, rtol=1e-9, atol=1e-10)
+    traj = flow(CuckerSmale(kappa, 1.0, beta), mu, times, steps=diffrax.PIDController(rtol=1e-9, atol=1e-10))
     return times, np.asarray(traj.points)
 
 

@@ -29,6 +29,8 @@ def _ball(rng: np.random.Generator, n: int, radius: float) -> np.ndarray:
 
 def _ratios(key: Key, config: Config) -> dict[str, np.ndarray]:
     """For each variant, what is measured over its bound: W_1, W_2 and points, a row for each pair of measures."""
+    import diffrax
+
     rng, claimed, dropped = generator(key), [], []
     for i in range(config.pairs):
         # the first pair is made to be bad: without logits the mean carries all tokens, and a translation grows like e^t
@@ -37,7 +39,10 @@ def _ratios(key: Key, config: Config) -> dict[str, np.ndarray]:
         start = _ball(rng, config.n, config.radius if i else config.radius / 2)
         other = _ball(rng, config.n, config.radius) if i else start + np.array([config.radius / 2, 0.0])
         mu, nu = Discrete.uniform(start), Discrete.uniform(other)
-        first, second = (flow(G, measure, [0.0, config.time], rtol=1e-9, atol=1e-10) for measure in (mu, nu))
+        first, second = (
+            flow(G, measure, [0.0, config.time], steps=diffrax.PIDController(rtol=1e-9, atol=1e-10))
+            for measure in (mu, nu)
+        )
         x, y = _ball(rng, 2, config.radius)
         if not i:
             y = x

@@ -23,11 +23,15 @@ class Config:
 
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:
+    import diffrax
+
     rng = generator(key)
     mu = Discrete.weighted(rng.normal(size=(config.n, config.dim)), rng.uniform(0.2, 1, config.n))
     x = rng.normal(size=(config.queries, config.dim))
     total = config.first + config.second
-    traj = flow(Attention.random(key, config.dim), mu, [0.0, total], rtol=1e-10, atol=1e-10)
+    traj = flow(
+        Attention.random(key, config.dim), mu, [0.0, total], steps=diffrax.PIDController(rtol=1e-10, atol=1e-10)
+    )
     first, second, both = (traj.map(t) for t in (config.first, config.second, total))
     direct, halfway = np.asarray(both(mu, x)), first(mu, x)
     in_steps, stale = (np.asarray(second(context, halfway)) for context in (first.push(mu), mu))

@@ -23,14 +23,18 @@ class Config:
 
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:
+    import diffrax
+
     rng = generator(key)
     points, x = rng.normal(size=(config.n, config.dim)), rng.normal(size=config.dim)
     mu, G = Discrete.uniform(points), Attention.random(key, config.dim)
-    passive = flow(G, mu, [0.0, 1.0], rtol=1e-10, atol=1e-10).map(1.0)(mu, x)
+    passive = flow(G, mu, [0.0, 1.0], steps=diffrax.PIDController(rtol=1e-10, atol=1e-10)).map(1.0)(mu, x)
 
     def gap(mass: float) -> float:
         """How far a token of that mass ends from where the passive one does."""
-        end = flow(G, mu + mass * Discrete.dirac(x), [0.0, 1.0], rtol=1e-10, atol=1e-10).points[-1, -1]
+        end = flow(
+            G, mu + mass * Discrete.dirac(x), [0.0, 1.0], steps=diffrax.PIDController(rtol=1e-10, atol=1e-10)
+        ).points[-1, -1]
         return float(np.linalg.norm(np.asarray(end) - np.asarray(passive)))
 
     masses = np.geomspace(config.lightest, config.heaviest, config.masses)

@@ -23,6 +23,8 @@ class Config:
 
 
 def _residual(key: Key, config: Config, variant: str) -> WeakResidual:
+    import diffrax
+
     rng = generator(key)
     mu = Discrete.weighted(rng.normal(size=(config.n, config.dim)), rng.uniform(0.2, 1, config.n))
     G = Attention.random(key, config.dim)
@@ -30,7 +32,7 @@ def _residual(key: Key, config: Config, variant: str) -> WeakResidual:
     if variant == "gap-in-times":
         times[:-1] /= 4
     speed = 1 + config.wrong if variant == "wrong-velocity" else 1.0
-    return weak_residual(flow(speed * G, mu, times, rtol=1e-8, atol=1e-8), G)
+    return weak_residual(flow(speed * G, mu, times, steps=diffrax.PIDController(rtol=1e-8, atol=1e-8)), G)
 
 
 def measure(key: Key, config: Config, variant: str) -> Outcome:

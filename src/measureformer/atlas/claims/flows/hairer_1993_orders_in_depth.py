@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,13 +12,12 @@ from jaxtyping import Array
 
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator
 from measureformer.flows import Interaction, flow
-from measureformer.flows.flow import Solver
 from measureformer.maps import Attention
 from measureformer.maps.compose import Sum
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import scalar
 
-SOLVERS: tuple[Solver, ...] = ("euler", "rk4")
+SOLVERS: tuple[Literal["euler", "rk4"], ...] = ("euler", "rk4")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def _errors(key: Key, config: Config, variant: str) -> tuple[np.ndarray, dict[st
     velocity = Sum(Attention.random(key, 2), Interaction(_Kink(scalar(kink, "kink"))))
     depths = config.fewest * 2 ** np.arange(config.doublings)
 
-    def end(solver: Solver, steps: int) -> np.ndarray:
+    def end(solver: Literal["euler", "rk4"], steps: int) -> np.ndarray:
         return np.asarray(flow(velocity, mu, [0.0, 1.0], solver=solver, steps=steps).points[-1])
 
     exact = end("rk4", 4 * int(depths[-1]))

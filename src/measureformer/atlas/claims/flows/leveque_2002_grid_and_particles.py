@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series
-from measureformer.flows import flow, grid_flow
+from measureformer.atlas.toolkit import Check, Claim, Figure, Outcome, Series
+from measureformer.flows import Density, flow
 from measureformer.maps import Attention
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import Discrete, Gaussian
@@ -20,7 +20,7 @@ MEANS, VARIANCES = (-1.5, 1.0), (0.2, 0.4)
 BOX = (-7.0, 7.0)
 WIDTH = BOX[1] - BOX[0]
 
-Density = Callable[[Any], np.ndarray]
+Function = Callable[[Any], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ def _bumps(x: Any) -> np.ndarray:
     return np.mean(np.exp(-((np.asarray(x)[:, :1] - m) ** 2) / (2 * v)) / np.sqrt(2 * np.pi * v), axis=1)
 
 
-def _solved(G: AbstractInContextMap, density: Density, config: Config, variant: str) -> tuple[np.ndarray, float]:
+def _solved(G: AbstractInContextMap, density: Function, config: Config, variant: str) -> tuple[np.ndarray, float]:
     """Masses of the cells at the start and at the end, and the mass that has left the box."""
     centers = _centers(config)
     if variant == "frozen-context":
         G = _Frozen(G, Discrete.weighted(centers, density(centers)))
-    found = grid_flow(G, density, [BOX], [0.0, config.time], cells=config.cells)
+    found = flow(G, Density(density, [BOX], cells=config.cells), [0.0, config.time])
     masses = np.array(found.masses)
     if variant in ("advective-form", "central-fluxes"):
         masses[1] = _by_hand(G, masses[0], config, variant)

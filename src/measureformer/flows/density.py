@@ -1,4 +1,4 @@
-"""`grid_flow`: the continuity equation by finite volumes, to check flows of atoms without following atoms."""
+"""`Density`: cells of a box that exchange mass along a flow, to check flows of atoms without following atoms."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import BoxError, DtypeError, NotFiniteError, OptionError, ShapeError, StepLimitError
-from measureformer.flows.flow_map import alike
-from measureformer.flows.schedule import checked_times
+from measureformer.errors import BoxError, NotFiniteError, OptionError, ShapeError, StepLimitError
+from measureformer.flows.velocity import Depthwise, alike
 from measureformer.maps.base import AbstractInContextMap
+from measureformer.maps.rescaled import Rescaled
+from measureformer.maps.tangent import Tangent
 from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.numerics.arrays import (
@@ -40,8 +41,59 @@ LIMIT = 100_000
 MOST_CELLS = 1 << 22
 
 
-class GridFlow(eqx.Module):
-    """Masses of cells along a flow; see `grid_flow`."""
+class Density(eqx.Module):
+    """A density on a grid of cells in a box of R or R², which `mf.flow` moves by finite volumes.
+
+    The velocity reads each cell as an atom at its centre. Mass outside the box at the start is ignored; mass that
+    reaches the border leaves and is counted in `lost`.
+
+    Arguments:
+        density: a function of points (n, d) with values (n,), or the array of cell masses.
+        box: a pair (low, high) for each axis, (d, 2).
+        cells: number of cells along each axis, or one number for all axes; by default that of the masses, or 128.
+        leak: largest share of the mass that may leave the box; beyond it the flow raises `BoxError`.
+
+    Statement   masses stay ≥ 0, and masses and lost mass add up to the initial mass, up to rounding; the error of the
+                flow is O(h²) in L¹ for smooth densities and velocities
+    Method      finite volumes: limited linear reconstruction (monotonised central), upwind fluxes, Heun's method in
+                steps that cross at most 0.4 cells.
+    Cost        for each of two stages of a step, one velocity at all faces of cells. A new number of cells compiles.
+    Ref         leveque2002, Chapters 6 and 20.
+
+    >>> import numpy as np, measureformer as mf
+    >>> bump = lambda x: np.exp(-(x[:, 0] ** 2) / 2) / np.sqrt(2 * np.pi)
+    >>> found = mf.flow(mf.Linear([[-1.0]]), mf.flows.Density(bump, [(-8, 8)]), [0.0, 1.0])
+    >>> variance = float(found.measures[-1].covariance()[0, 0])             # e^{-2} = 0.1353…, up to O(h²)
+    >>> 0.135 < variance < 0.140, bool(found.lost[-1] < 1e-12)
+    (True, True)
+    """
+
+    masses: np.ndarray
+    """Mass of each cell."""
+    box: np.ndarray
+    leak: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        density: Callable[[np.ndarray], ArrayLike] | ArrayLike,
+        box: ArrayLike,
+        *,
+        cells: int | Sequence[int] | None = None,
+        leak: float = 1e-6,
+    ) -> None:
+        if not 0 <= leak < 1:
+            raise OptionError(
+                got=f"leak = {leak!r}", need="a share of the mass, 0 ≤ leak < 1", do="Leave it out for 1e-6."
+            )
+        concrete((box, None if callable(density) else density), "Density")
+        self.box, self.leak = _checked_box(box), leak
+        if cells is None:
+            cells = 128 if callable(density) or np.ndim(density) != len(self.box) else np.shape(density)
+        self.masses = _cell_masses(density, _grid(self.box, cells))
+
+
+class DensityTrajectory(eqx.Module):
+    """Masses of cells along a flow."""
 
     velocity: AbstractInContextMap
     times: Float[Array, " k"]
@@ -69,47 +121,17 @@ class GridFlow(eqx.Module):
         return tuple(Discrete.weighted(self.centers, m.ravel()) for m in np.asarray(self.masses))
 
 
-def grid_flow(
-    velocity: AbstractInContextMap,
-    density: Callable[[np.ndarray], ArrayLike] | ArrayLike,
-    box: ArrayLike,
-    times: ArrayLike,
-    *,
-    cells: int | Sequence[int] = 128,
-    leak: float = 1e-6,
-) -> GridFlow:
-    """The flow ∂_t mu + div(mu v[mu]) = 0 of a density in a box of R or R², solved by finite volumes.
-
-    The velocity reads each cell as an atom at its centre. Mass outside the box at the start is ignored; mass that
-    reaches the border leaves and is counted in `lost`.
-
-    Arguments:
-        velocity: an in-context map of R^d to itself, d ≤ 2.
-        density: a function of points (n, d) with values (n,), or the array of cell masses.
-        box: a pair (low, high) for each axis, (d, 2).
-        times: increasing output times, (t,); the first is the time of `density`.
-        cells: number of cells along each axis, or one number for all axes.
-        leak: largest share of the mass that may leave the box; beyond it the flow raises `BoxError`.
-
-    Statement   masses stay ≥ 0, and masses and lost mass add up to the initial mass, up to rounding; the error is
-                O(h²) in L¹ for smooth densities and velocities
-    Method      finite volumes: limited linear reconstruction (monotonised central), upwind fluxes, Heun's method in
-                steps that cross at most 0.4 cells.
-    Cost        for each of two stages of a step, one velocity at all faces of cells. A new number of cells compiles.
-    Ref         leveque2002, Chapters 6 and 20.
-
-    >>> import numpy as np, measureformer as mf
-    >>> bump = lambda x: np.exp(-(x[:, 0] ** 2) / 2) / np.sqrt(2 * np.pi)
-    >>> found = mf.flows.grid_flow(mf.Linear([[-1.0]]), bump, [(-8, 8)], [0.0, 1.0])
-    >>> variance = float(found.measures[-1].covariance()[0, 0])             # e^{-2} = 0.1353…, up to O(h²)
-    >>> 0.135 < variance < 0.140, bool(found.lost[-1] < 1e-12)
-    (True, True)
-    """
-    times, grid = checked_times(times), _grid(_checked_box(box), cells)
-    masses = _cell_masses(density, grid)
+def move_density(layers: Depthwise, start: Density, times: np.ndarray) -> DensityTrajectory:
+    """The trajectory of the masses of the cells."""
+    velocity, masses = layers.maps[0], start.masses
+    if len(layers.maps) > 1 or isinstance(velocity, (Rescaled, Tangent)):
+        raise OptionError(
+            got=f"{len(layers.maps)} layers" if len(layers.maps) > 1 else f"{velocity} for a density",
+            need="one velocity, the same at all times, of a whole space",
+            do="Follow one flow by another, or take atoms.",
+        )
+    grid = _grid(start.box, masses.shape)
     _check(velocity, Discrete.weighted(grid.centers, masses.ravel()))
-    if not 0 <= leak < 1:
-        raise OptionError(got=f"leak = {leak!r}", need="a share of the mass, 0 ≤ leak < 1", do="Leave it out for 1e-6.")
     dtype, given = default_float(), common_dtype(velocity)
     padded = np.concatenate([times[1:], np.full(bucket(len(times)) - len(times), times[-1])])
     program = cast((velocity, grid, masses, times[0], padded), dtype)
@@ -118,9 +140,9 @@ def grid_flow(
     masses = np.concatenate([masses[None], later[:kept]])
     lost = np.concatenate([np.zeros(1), lost[:kept]])
     _refuse_failure(grid, times, reached[:kept], masses, int(count))
-    _refuse_leak(grid, times, masses, lost, leak)
+    _refuse_leak(grid, times, masses, lost, start.leak)
     arrays = cast((times, masses, grid.box, lost), given)
-    return GridFlow(velocity, *map(on_device, arrays), steps=int(count))
+    return DensityTrajectory(velocity, *map(on_device, arrays), steps=int(count))
 
 
 class _Grid(eqx.Module):
@@ -194,13 +216,7 @@ def _cell_masses(density: Callable[[np.ndarray], ArrayLike] | ArrayLike, grid: _
 
 
 def _check(velocity: AbstractInContextMap, mu: Discrete) -> None:
-    if not isinstance(velocity, AbstractInContextMap):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise DtypeError(
-            got=f"{type(velocity).__name__} as a velocity",
-            need="one in-context map",
-            do="Pass a layer such as mf.Attention; a function of two points becomes one by mf.flows.Interaction.",
-        )
-    concrete(velocity, "grid_flow")
+    concrete(velocity, "the flow of a density")
     velocity.check_meets(mu, None)
     velocity.check_stays(mu)
 
