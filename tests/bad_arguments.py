@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -157,13 +157,25 @@ def public() -> Iterator[tuple[str, Any]]:
             yield f"mf.{name}", found
 
 
-def good_calls() -> dict[str, Call]:
-    """One good call of each public function and constructor that an example calls."""
+COSTLY = (
+    # train, fit or search for seconds
+    "train", "fit", "phase_diagram", "retrieval", "observables", "measure_laws", "error_curve", "epsilon", "perplexity",
+    "generate", "load_", "diagnose", "is_transformer", "decompose", "descend_all", "mf.check", "mean_field_rate",
+    # solve differential equations
+    "flow", "mf.clustering.equiangular", "weak_residual", "push_density",
+)  # fmt: skip
+"""Parts of names whose examples cost more than a second or two: their cases are left to `make bench`."""
+
+
+def good_calls(skip: Sequence[str] = ()) -> dict[str, Call]:
+    """One good call of each public function and constructor that an example calls, except those with such names."""
     calls: dict[str, Call] = {}
     seen: set[int] = set()
     parser = doctest.DocTestParser()
     for name, found in public():
         if id(found) in seen or not inspect.getdoc(found) or isinstance(found, ModuleType):
+            continue
+        if any(part in name for part in skip):
             continue
         seen.add(id(found))
         _run(parser.get_examples(inspect.getdoc(found) or ""), calls)
