@@ -233,8 +233,9 @@ def outcome(run: Callable[[], Any]) -> str:
 def has_nan(value: Any) -> bool:
     with contextlib.suppress(Exception):
         for leaf in jax.tree.leaves(value):
-            if isinstance(leaf, (float, np.ndarray, np.generic, jax.Array)) and np.asarray(leaf).dtype.kind == "f":
-                if np.isnan(np.asarray(leaf)).any():
+            if isinstance(leaf, (float, np.ndarray, np.generic, jax.Array)):
+                numbers = np.asarray(leaf)
+                if numbers.dtype.kind == "f" and np.isnan(numbers).any():
                     return True
     return False
 

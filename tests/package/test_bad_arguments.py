@@ -48,7 +48,7 @@ def everything(
 
 
 @pytest.mark.parametrize(
-    "args, kwargs",
+    ("args", "kwargs"),
     [
         ((3, 0.25, [[1, 2], [3, 4]], [-np.inf, 0.0]), {}),
         ((np.int64(3), np.float32(0.25), jnp.ones(2), -np.inf), {}),
@@ -63,7 +63,7 @@ def test_good_arguments_pass(args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(
-    "bad, error",
+    ("bad", "error"),
     [
         ((True,), DtypeError),
         ((1.0,), DtypeError),
@@ -102,7 +102,7 @@ def test_bad_arguments_are_refused(bad: Any, error: type[MeasureformerError]) ->
     args, kwargs = (bad, {}) if isinstance(bad, tuple) else ((), bad)
     with pytest.raises(error) as refused:
         everything(*args, **kwargs)
-    assert refused.value.got and refused.value.need and refused.value.do
+    assert all([refused.value.got, refused.value.need, refused.value.do])
 
 
 @pytest.mark.parametrize("call", [lambda: pair(1.0), lambda: pair(1.0, 2.0, 3.0), lambda: pair(1.0, 2.0, c=3.0)])
