@@ -144,6 +144,6 @@ def _ends(y: tuple[float, ...]) -> str:
 
 
 def _require_one_of(value: Any, choices: Any, what: str, do: str = "Leave it out for the first.") -> None:
-    if value not in get_args(choices):
+    if not isinstance(value, str) or value not in get_args(choices):
         need = ", ".join(f'"{choice}"' for choice in get_args(choices))
         raise ResultFormatError(got=f"{value!r} as the {what}", need=f"one of {need}", do=do)

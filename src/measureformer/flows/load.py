@@ -13,10 +13,12 @@ from measureformer.flows.schedule import checked_times, scheduled
 from measureformer.flows.settings import settings_from
 from measureformer.flows.velocity import Velocity, checked_layers
 from measureformer.numerics.arrays import cast, on_device
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import PathLike
 from measureformer.storage.fingerprint import fingerprint
 
 
+@checked
 def load_flow(folder: PathLike, velocity: Velocity | None = None) -> Trajectory:
     """The trajectory that `mf.flow(…, save=folder)` has written: the times that the run has reached so far.
 

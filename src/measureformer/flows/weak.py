@@ -17,6 +17,7 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, cast, common_dtype
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 ScalarFunction = Callable[[Array], Array]
@@ -66,6 +67,7 @@ class WeakResidual(eqx.Module):
         return float(np.where(self.moved > 0, sizes / np.where(self.moved > 0, self.moved, 1), sizes).max())
 
 
+@checked
 def weak_residual(
     traj: MovingMeasure,
     velocity: AbstractInContextMap | None = None,

@@ -219,6 +219,13 @@ def basin(
     >>> 0.9 < float(outer) < 1.5, float(inner) < 1e-8
     (True, True)
     """
+    return basin_of(beta, separation, radius, odds)
+
+
+def basin_of(
+    beta: ArrayLike, separation: ArrayLike, radius: ArrayLike, odds: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+    """`basin` for any numbers, those that overflow too."""
     from scipy.special import lambertw
 
     beta, separation, radius, odds = map(_floats, (beta, separation, radius, odds))

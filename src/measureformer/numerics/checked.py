@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args,
 import jax
 import numpy as np
 from jax.core import Tracer
+from numpy.typing import DTypeLike
 
 from measureformer.errors import DtypeError, MeasureformerError, NotFiniteError, OptionError, ShapeError, did_you_mean
 from measureformer.numerics.arrays import finite, floats, prng_key
@@ -122,6 +123,8 @@ def _alternative(hint: Any) -> Check | None:
             if isinstance(mark, Within):
                 return functools.partial(_whole if parts[0] is int else real, limits=mark)
         return _alternative(parts[0])
+    if hint == DTypeLike:
+        return _dtype
     if origin is Union or origin is types.UnionType:
         return _union(parts)
     if origin is Literal:
@@ -147,7 +150,8 @@ def _alternative(hint: Any) -> Check | None:
 def _union(parts: Sequence[Any]) -> Check | None:
     """Accepts what one of the alternatives accepts."""
     optional = type(None) in parts
-    checks = [_alternative(part) for part in parts if part is not type(None)]
+    kinds = [part for part in parts if part is not type(None)]
+    checks = [_alternative(part) for part in kinds]
     if any(check is None for check in checks):
         return None
     some = [check for check in checks if check is not None]
@@ -164,6 +168,12 @@ def _union(parts: Sequence[Any]) -> Check | None:
                 return alternative(value, name)
             except MeasureformerError:
                 continue
+        # the one that is closest says what is wrong
+        for part, alternative in zip(kinds, some, strict=True):
+            strings = isinstance(value, str) and get_origin(part) is Literal
+            arrays = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
+            if strings or (arrays and (alternative in _OF_ARRAYS or getattr(alternative, "func", None) in _OF_ARRAYS)):
+                alternative(value, name)
         raise DtypeError(got=shown(value, name), need=" or ".join(words), do=f"Pass {name} as one of these.")
 
     return check
@@ -174,7 +184,12 @@ def _words(hint: Any) -> str:
         return "None"
     if any(isinstance(mark, Real) for mark in getattr(hint, "__metadata__", ())):
         return "an array of real numbers"
-    return getattr(hint, "__name__", str(hint))
+    if get_origin(hint) is Literal:
+        return " or ".join(map(repr, get_args(hint)))
+    if get_origin(hint) in (Callable, Sequence):
+        return "a function" if get_origin(hint) is Callable else "a sequence"
+    name = getattr(hint, "__name__", str(hint))
+    return _NEEDED.get(name, name)
 
 
 def shown(value: Any, name: str) -> str:
@@ -206,6 +221,16 @@ def _array(value: Any, name: str, mark: Real) -> None:
 
 def _key(value: Any, name: str) -> None:
     prng_key(value)
+
+
+def _dtype(value: Any, name: str) -> None:
+    try:
+        kind = np.dtype(value).kind
+    except (TypeError, ValueError):
+        kind = ""
+    if kind != "f":
+        need = "a floating-point type"
+        raise DtypeError(got=shown(value, name), need=need, do=f"Pass {name} = np.float32, say.")
 
 
 def _whole(value: Any, name: str, limits: Within = WHOLE) -> None:
@@ -259,15 +284,21 @@ def _kind(value: Any, name: str, kinds: Any, words: str, do: str) -> None:
         raise DtypeError(got=shown(value, name), need=words, do=do.format(name=name))
 
 
+_NEEDED = {
+    "AbstractAtomic": "a measure with atoms, such as mf.Discrete.uniform(points), or discretize(n) of a continuous one",
+    "AbstractDomain": "a compact domain, such as mf.Box(low, high) or mf.Ball(center, radius)",
+    "AbstractExpression": "a polynomial in blocks: sums and products of mf.universality.Block",
+    "AbstractInContextMap": "an in-context map, such as mf.Attention.random(key, dim)",
+    "AbstractInteraction": "an interaction, such as mf.memory.Polynomial(2) or mf.memory.Exponential()",
+    "AbstractMeasure": "a measure, such as mf.Discrete.uniform(points)",
+    "AbstractTask": "a task, such as mf.incontext.tasks.linear(dim)",
+}
+"""What to pass where the annotation names an abstract class; any other class is named itself."""
+
+
 def _instance(value: Any, name: str, kind: type) -> None:
-    article = "an" if kind.__name__[0] in "AEIO" else "a"
-    _kind(
-        value,
-        name,
-        kind,
-        f"{article} {kind.__name__}",
-        f"Pass {{name}} as an object of this class: help({kind.__name__}).",
-    )
+    words = _NEEDED.get(kind.__name__, f"an object of the class {kind.__name__}")
+    _kind(value, name, kind, words, "Pass {name} as such an object.")
 
 
 def _callable(value: Any, name: str, count: int | None) -> None:
@@ -307,6 +338,8 @@ def _tuple(value: Any, name: str, checks: tuple[Check | None, ...]) -> None:
         if check is not None:
             check(part, f"{name}[{i}]")
 
+
+_OF_ARRAYS = (_array, _sequence)
 
 _PLAIN: dict[Any, Check] = {
     int: _whole,
