@@ -167,6 +167,14 @@ COSTLY = (
 """Parts of names whose examples cost more than a second or two: their cases are left to `make bench`."""
 
 
+EXCUSED = (
+    "mf.sweep(argument 1",  # its example multiplies what it is given: what fails is the user's function
+    "mf.mean_field.pair_covariance(argument 2 = measure)",  # draws of a Dirac have no covariance to fit an order to
+    "mf.is_transformer(",  # NaN stands for a search that was not needed
+)
+"""Beginnings of cases that end in another way, rightly."""
+
+
 def good_calls(skip: Sequence[str] = ()) -> dict[str, Call]:
     """One good call of each public function and constructor that an example calls, except those with such names."""
     calls: dict[str, Call] = {}
@@ -247,6 +255,7 @@ def cases(calls: Mapping[str, Call]) -> list[tuple[str, Callable[[], Any]]]:
         for call in calls.values()
         for place_name, place in call.places()
         for value_name, value in catalogue().items()
+        if not f"{call.name}({place_name} = {value_name})".startswith(EXCUSED)
     ]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import measureformer as mf
 from compilations import count_compilations
-from measureformer.errors import DimensionMismatchError, OptionError, PatternError, ShapeError
+from measureformer.errors import DimensionMismatchError, DtypeError, OptionError, PatternError, ShapeError
 
 M = mf.memory
 KEY = jax.random.key(0)

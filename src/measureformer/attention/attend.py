@@ -166,10 +166,11 @@ def _attend(
 def _settings(method: Method, arrays: Any) -> Streaming | Sharded | Grid:
     if isinstance(method, (Streaming, Sharded, Grid)):
         return method
-    if isinstance(method, str) and method == "grid":
+    name: Any = method  # users pass anything
+    if isinstance(name, str) and name == "grid":
         return Grid()
-    if isinstance(method, str) and method in ("auto", "streaming"):
-        return chosen(arrays) if method == "auto" else Streaming()
+    if isinstance(name, str) and name in ("auto", "streaming"):
+        return chosen(arrays) if name == "auto" else Streaming()
     raise OptionError(
         got=f"method = {method!r}",
         need='"auto", "streaming", "grid", Streaming(…), Grid(plan=…) or Sharded(mesh=…)',

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args,
 import jax
 import numpy as np
 from jax.core import Tracer
-from numpy.typing import DTypeLike
+from jax.typing import DTypeLike
 
 from measureformer.errors import DtypeError, MeasureformerError, NotFiniteError, OptionError, ShapeError, did_you_mean
 from measureformer.numerics.arrays import finite, floats, prng_key
@@ -94,7 +94,7 @@ def _hints(function: Any) -> dict[str, Any]:
         try:
             return get_type_hints(function, localns=unknown, include_extras=True)
         except NameError as error:
-            if error.name in unknown:
+            if error.name is None or error.name in unknown:
                 raise
             unknown[error.name] = Any
 
