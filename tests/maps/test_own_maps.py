@@ -254,7 +254,7 @@ def test_gaussians_need_a_formula_in_moments() -> None:
 
 
 def test_the_checker_refuses_what_is_no_map() -> None:
-    with pytest.raises(DtypeError, match="in place of a map"):
+    with pytest.raises(DtypeError, match="need an in-context map"):
         mf.maps.check_laws(np.eye(2))  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="divided by 0"):
         mf.Identity() / 0

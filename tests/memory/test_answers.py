@@ -208,7 +208,7 @@ class TestFit:
 
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "criterion": (lambda: M.capacity(M.Exponential(), 4, [2], KEY, criterion="most"), OptionError, "most"),
-    "no interaction": (lambda: M.capacity("classical", 4, [2], KEY), OptionError, "Polynomial"),
+    "no interaction": (lambda: M.capacity("classical", 4, [2], KEY), DtypeError, "Polynomial"),
     "errors": (lambda: M.capacity(M.Exponential(), 4, [2], KEY, criterion="errors"), OptionError, "with errors"),
     "counts": (lambda: M.capacity(M.Exponential(), 4, [0], KEY), OptionError, "counts"),
     "key": (lambda: M.capacity(M.Exponential(), 4, [2], 0), DtypeError, "key"),

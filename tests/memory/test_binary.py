@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import measureformer as mf
 from compilations import count_compilations
-from measureformer.errors import DimensionMismatchError, OptionError, PatternError, ShapeError
+from measureformer.errors import DimensionMismatchError, DtypeError, OptionError, PatternError, ShapeError
 
 M = mf.memory
 KEY = jax.random.key(0)
@@ -196,7 +196,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "bias": (lambda: M.Classical.store([[1]], bias=[1, 2]), ShapeError, "one number per bit"),
     "degree": (lambda: M.Polynomial(1), OptionError, "at least 2"),
     "steep": (lambda: M.Dense.store([[1] * 100], interaction=M.Polynomial(400)), OptionError, "Exponential"),
-    "interaction": (lambda: M.Dense.store([[1]], interaction=3), OptionError, "Polynomial"),
+    "interaction": (lambda: M.Dense.store([[1]], interaction=3), DtypeError, "Polynomial"),
     "too many bits": (lambda: M.Classical.store(np.ones((1, 9000))), OptionError, "8192"),
     "steps": (lambda: M.Classical.store([[1]]).retrieve([1], steps=0), OptionError, "steps"),
 }

@@ -353,7 +353,14 @@ def test_bad_input_is_refused() -> None:
     assert np.abs(order_matters(X[list(order)]) - order_matters(X)[list(order)]).max() > 1e-3
     with pytest.raises(NotFiniteError, match="finite on the cube"), np.errstate(divide="ignore", invalid="ignore"):
         yun.compile_yun(lambda X: 1 / (np.floor(4 * X) - 1), d=1, n=2, delta=1 / 4)
-    for delta, hint in ((0.3, "1/3"), (1.0, "1/2"), (0.0, "1/2"), (-0.25, "1/2"), (float("nan"), "1/2")):
+    with pytest.raises(NotFiniteError, match="finite delta"):
+        yun.compile_yun(wave, d=1, n=2, delta=float("nan"))
+    for delta, hint in (
+        (0.3, "1/3"),
+        (1.0, "1/2"),
+        (0.0, "delta = 0"),
+        (-0.25, "1e-06"),
+    ):
         with pytest.raises(OptionError, match=hint):
             yun.compile_yun(wave, d=1, n=2, delta=delta)
     with pytest.raises(ConstructionError, match=r"2,684,354,560|value layers"):

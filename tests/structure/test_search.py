@@ -210,7 +210,7 @@ NOISE = np.random.default_rng(0)
         (push(lambda x: x + NOISE.normal(size=x.shape)), NotDeterministicError, "two images"),
         (lambda mu: np.asarray(mu.points), DtypeError, "ndarray"),
         (lambda mu: mf.SpaceTime.sequence(mu.points), DtypeError, "one more coordinate"),
-        (3.0, DtypeError, "f of type float"),
+        (3.0, DtypeError, "of type float"),
     ],
 )
 def test_black_boxes_that_are_refused(f: Any, error: type, says: str) -> None:

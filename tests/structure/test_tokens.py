@@ -98,7 +98,7 @@ class TestTokenMaps:
         assert S.tokens.check_token_map(mf.Attention.random(KEY, 1).tokens, LINE, KEY, trials=4).holds
 
     def test_refusals(self) -> None:
-        with pytest.raises(DtypeError, match="T of type int"):
+        with pytest.raises(DtypeError, match="T = 3 of type int"):
             S.from_token_map(3)
         with pytest.raises(ShapeError, match="one image per token"):
             S.from_token_map(lambda X: X[:1])(mf.Discrete.uniform([[0.0], [1.0]]))

@@ -267,7 +267,7 @@ def test_each_column_is_the_one_that_leaves_least() -> None:
 @pytest.mark.parametrize(
     ("target", "error", "words"),
     [
-        (3.0, errors.DtypeError, "a function of a measure"),
+        (3.0, errors.DtypeError, "need a function"),
         (lambda mu, x: np.zeros((2, 2, 2)), errors.ShapeError, "for 2 queries"),
         (lambda mu, x: np.full(len(x), np.nan), errors.NotFiniteError, "not finite"),
     ],

@@ -37,6 +37,7 @@ from measureformer.numerics.arrays import (
     namespace,
     on_device,
 )
+from measureformer.numerics.checked import real
 from measureformer.numerics.modules import made
 from measureformer.numerics.types import ArrayLike
 from measureformer.parallel.workers import collective
@@ -105,6 +106,8 @@ def attend(
     >>> out.values.round(12).tolist(), out.log_normalizer.round(4).tolist()
     ([[4.0]], [1.3863])
     """
+    if tol is not None:
+        real(tol, "tol")
     queries, keys, values = floats(q, "q"), floats(k, "k"), floats(v, "v")
     _check_shapes(queries, keys, values)
     n, lead = keys.shape[-2], keys.shape[:-2]
@@ -163,10 +166,11 @@ def _attend(
 def _settings(method: Method, arrays: Any) -> Streaming | Sharded | Grid:
     if isinstance(method, (Streaming, Sharded, Grid)):
         return method
-    if method == "grid":
+    name: Any = method  # users pass anything
+    if isinstance(name, str) and name == "grid":
         return Grid()
-    if method in ("auto", "streaming"):
-        return chosen(arrays) if method == "auto" else STREAMING
+    if isinstance(name, str) and name in ("auto", "streaming"):
+        return chosen(arrays) if name == "auto" else STREAMING
     raise OptionError(
         got=f"method = {method!r}",
         need='"auto", "streaming", "grid", Streaming(…), Grid(plan=…) or Sharded(mesh=…)',

@@ -7,8 +7,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.attention.attend import Method, attend
-from measureformer.numerics.arrays import common_dtype, floats, host, namespace, on_device
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.arrays import common_dtype, floats, host, namespace, on_device, shaped
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import ArrayLike, Extended
 
 
 class Concentration(eqx.Module):
@@ -31,12 +32,13 @@ class Concentration(eqx.Module):
     divergence: Float[Array, "*h m"]
 
 
+@checked
 def concentration(
     q: ArrayLike,
     k: ArrayLike,
-    log_weights: ArrayLike | None = None,
+    log_weights: Extended | None = None,
     *,
-    times: tuple[ArrayLike, ArrayLike] | None = None,
+    times: tuple[Extended, Extended] | None = None,
     method: Method = "auto",
 ) -> Concentration:
     """Effective sample size, entropy and relative entropy of the attention weights of every query, in linear memory.
@@ -58,6 +60,8 @@ def concentration(
     ([2.0], [0.6931], [0.0])
     """
     rows, keys = floats(q, "q"), floats(k, "k")
+    if keys.ndim < 2:
+        shaped(keys, "k", "n k")
     weights = np.zeros(keys.shape[-2], keys.dtype) if log_weights is None else floats(log_weights, "log_weights")
     xp = namespace(rows, keys, weights, times)
     dtype = common_dtype(rows, keys, weights)

@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from measureformer.attention.attend import check_one_dimension, refuse_overflow
 from measureformer.errors import NothingVisibleError, OptionError, ShapeError, ZeroMassError
 from measureformer.numerics.arrays import finite, floats, host
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import ArrayLike, Extended
 
 LOGITS = 1 << 21
 """Logits that are sorted at once."""
@@ -39,12 +40,13 @@ class Coverage(eqx.Module):
     mass: Float[np.ndarray, "*h m"]
 
 
+@checked
 def coverage(
     q: ArrayLike,
     k: ArrayLike,
-    log_weights: ArrayLike | None = None,
+    log_weights: Extended | None = None,
     *,
-    times: tuple[ArrayLike, ArrayLike] | None = None,
+    times: tuple[Extended, Extended] | None = None,
     share: float = 0.9,
 ) -> Coverage:
     """How few keys, and how little mass, hold most of the attention of each query.

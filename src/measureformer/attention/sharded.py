@@ -20,6 +20,7 @@ from measureformer.attention.rounding import largest_norm
 from measureformer.attention.streaming import STREAMING, Streaming
 from measureformer.numerics.arrays import is_spread, is_traced
 from measureformer.numerics.buckets import pad_axis, pad_log_weights
+from measureformer.numerics.checked import checked
 from measureformer.parallel.mesh import TOKENS, ambient_mesh, checked_mesh, gathered, mesh_of, over, placed, shard_rows
 
 
@@ -45,6 +46,7 @@ class Sharded(eqx.Module):
     axis: str = eqx.field(static=True)
     block: tuple[int, int] | None = eqx.field(static=True)
 
+    @checked
     def __init__(self, mesh: Mesh | AbstractMesh, axis: str = TOKENS, block: tuple[int, int] | None = None) -> None:
         self.mesh = mesh if isinstance(mesh, AbstractMesh) else checked_mesh(mesh, axis)
         self.axis = axis

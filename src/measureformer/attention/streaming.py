@@ -35,6 +35,7 @@ from measureformer.attention.blocks import (
     spans,
 )
 from measureformer.errors import OptionError
+from measureformer.numerics.checked import check_fields
 from measureformer.numerics.norms import norms
 
 NO_MASS = -1e30
@@ -63,6 +64,7 @@ class Streaming(eqx.Module):
     block: tuple[int, int] | None = eqx.field(static=True, default=None)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         block = self.block
         # users pass anything
         sizes: tuple[Any, ...] = () if block is None else block

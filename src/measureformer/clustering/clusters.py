@@ -12,6 +12,7 @@ from measureformer.errors import OptionError, ShapeError
 from measureformer.measures import Discrete
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import finite, floats, shaped
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 NEIGHBOURS = 8
@@ -35,6 +36,7 @@ class Clusters(eqx.Module):
 def clusters(mu: AbstractAtomic | ArrayLike, threshold: float) -> Clusters: ...
 @overload
 def clusters(mu: AbstractAtomic | ArrayLike, threshold: Sequence[float] | np.ndarray) -> tuple[Clusters, ...]: ...
+@checked
 def clusters(mu: AbstractAtomic | ArrayLike, threshold: ArrayLike) -> Clusters | tuple[Clusters, ...]:
     """Clusters of atoms: two atoms are in one if steps of length ≤ `threshold` lead from one to the other.
 
@@ -131,6 +133,7 @@ def _joined(n: int, labels: np.ndarray, here: np.ndarray, there: np.ndarray) -> 
     return connected_components(links, directed=False)[1][labels]
 
 
+@checked
 def cluster_counts(points: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
     """Numbers of clusters along a trajectory, (t, k).
 
@@ -158,6 +161,7 @@ class Plateau(NamedTuple):
     """The next saved time, with another count: the event lies in (end, after]. Infinite for the last plateau."""
 
 
+@checked
 def plateaux(times: ArrayLike, counts: ArrayLike) -> tuple[Plateau, ...]:
     """The intervals on which the number of clusters is constant, in order.
 
@@ -188,6 +192,7 @@ def plateaux(times: ArrayLike, counts: ArrayLike) -> tuple[Plateau, ...]:
     )
 
 
+@checked
 def merge_times(times: ArrayLike, points: ArrayLike, threshold: float) -> np.ndarray:
     """When clusters merge along a trajectory: one time for each cluster that is lost.
 

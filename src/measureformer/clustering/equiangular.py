@@ -16,6 +16,7 @@ from measureformer.flows.integrate import Solved, solve
 from measureformer.flows.schedule import Schedule, checked_times, scheduled
 from measureformer.flows.settings import Accuracy, Settings, settings_of
 from measureformer.numerics.arrays import at_once, default_float, on_device, positive_int, scalar
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 Norm = Literal["post", "pre"]
@@ -33,6 +34,7 @@ class Equiangular(eqx.Module):
     """The common norm of the tokens: 1, unless `norm="pre"`."""
 
 
+@checked
 def equiangular(
     n: int,
     beta: ArrayLike,
@@ -110,6 +112,7 @@ class _Equiangular(eqx.Module):
         return jnp.stack([turn, growth]) * jnp.exp(-y[1])
 
 
+@checked
 def geshkovski23_equiangular(n: int, t: float) -> float:
     """The inner product at time t of n tokens that start orthogonal, at β = 0.
 

@@ -6,9 +6,11 @@ import math
 
 from measureformer.errors import OptionError
 from measureformer.numerics.arrays import positive_int, scalar
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
+@checked
 def rigollet25_long_context(rho: ArrayLike, gamma: ArrayLike, n: int | None = None) -> float:
     """The cosine of two outputs of attention among n equiangular tokens of cosine ρ, at β = γ log n.
 

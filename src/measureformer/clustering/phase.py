@@ -16,6 +16,7 @@ from measureformer.errors import OptionError
 from measureformer.flows.schedule import checked_times
 from measureformer.numerics import lapack
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key, scalar, shaped
+from measureformer.numerics.checked import check_fields, checked
 from measureformer.numerics.types import ArrayLike, Key, PathLike
 from measureformer.parallel.pool import Pool
 from measureformer.parallel.progress import bar
@@ -49,6 +50,7 @@ class Ensemble:
     step: float = 0.25
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("n", "dim", "batches"):
             positive_int(getattr(self, name), name)
         if self.n < 2 or self.dim < 2 or not 0 < self.delta < 1 or not 0 < self.step <= 1:
@@ -96,6 +98,7 @@ class PhaseDiagram(eqx.Module):
         return np.where(self.together.max(axis=1) >= level, crossed, np.inf)
 
 
+@checked
 def phase_diagram(
     key: Key,
     betas: ArrayLike,
@@ -253,6 +256,7 @@ def _seen(X: Any, bound: Any) -> Any:
     return jnp.stack([pairs, jnp.sum(1 / near, axis=1), (jnp.min(near, axis=1) == n).astype(X.dtype)])
 
 
+@checked
 def geshkovski23_phase_curve(n: int, beta: ArrayLike, delta: ArrayLike) -> float:
     """When n tokens that start orthogonal have cosine 1 − δ: the phase transition in high dimension.
 

@@ -9,12 +9,14 @@ from measureformer.maps import Attention, Rescaled
 from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.measures.discrete import checked_points
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 LOGITS = 1 << 22
 """Logits that `leaders` holds in memory at a time."""
 
 
+@checked
 def leaders(G: Attention | Rescaled, mu: Discrete) -> tuple[np.ndarray, np.ndarray]:
     """For every token, the token it attends to most, and the share of its attention there.
 
@@ -49,6 +51,7 @@ def leaders(G: Attention | Rescaled, mu: Discrete) -> tuple[np.ndarray, np.ndarr
     return index, share
 
 
+@checked
 def polytope_vertices(points: ArrayLike) -> np.ndarray:
     """Indices of the points that are vertices of their convex hull, in increasing order.
 

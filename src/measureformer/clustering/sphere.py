@@ -11,9 +11,11 @@ from measureformer.errors import NotFiniteError, OffSphereError
 from measureformer.measures.atomic import concrete
 from measureformer.measures.discrete import checked_points
 from measureformer.numerics.arrays import default_float, scalar
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
+@checked
 def sphere_energy(points: ArrayLike, beta: ArrayLike) -> float:
     """E_β = Σ_ij e^{β⟨x_i,x_j⟩}/(2βn²); at β = 0 the limit of E_β − 1/(2β), which is |mean of the tokens|²/2.
 

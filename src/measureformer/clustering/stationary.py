@@ -9,12 +9,14 @@ import numpy as np
 from measureformer.errors import DimensionMismatchError, OptionError
 from measureformer.flows.castin25 import square_matrix
 from measureformer.measures.gaussian import checked_covariances
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 ROUNDING = 1e-8
 """Relative size below which eigenvalues and speeds count as 0."""
 
 
+@checked
 def castin25_stationary_rank(A: ArrayLike) -> int:
     """The largest rank of a stationary covariance of the softmax flow with V = I and A symmetric.
 
@@ -60,6 +62,7 @@ class StationaryType(NamedTuple):
         return bool((np.real(self.spectrum) < -ROUNDING * size).all())
 
 
+@checked
 def stationary_type(A: ArrayLike, V: ArrayLike, cov: ArrayLike) -> StationaryType:
     """Ranks and growth rates of a stationary covariance of the softmax flow Σ' = VΣAΣ + ΣAᵀΣVᵀ.
 

@@ -51,11 +51,13 @@ class Series:
         numbers = {name: _numbers(given, label) for name, given in (("x", x), ("y", y), ("y2", y2))}
         for name, value in {"label": label, **numbers, "style": style, "role": role}.items():
             object.__setattr__(self, name, value)
-        _require_one_of(self.style, Style, f"style of the series {self.label[:60]!r}")
-        _require_one_of(self.role, Role, f"role of the series {self.label[:60]!r}", "Say what the series stands for.")
+        _require_one_of(self.style, Style, f"style of the series {str(self.label)[:60]!r}")
+        _require_one_of(
+            self.role, Role, f"role of the series {str(self.label)[:60]!r}", "Say what the series stands for."
+        )
         if len(self.x) != len(self.y) or len(self.y2) != (len(self.y) if self.style == "band" else 0):
             raise ResultFormatError(
-                got=f"{len(self.x)} x, {len(self.y)} y and {len(self.y2)} y2 in the series {self.label[:60]!r}",
+                got=f"{len(self.x)} x, {len(self.y)} y and {len(self.y2)} y2 in the series {str(self.label)[:60]!r}",
                 need="as many x as y, and as many y2 for a band but none otherwise",
                 do="Give arrays of the same length.",
             )
@@ -144,6 +146,6 @@ def _ends(y: tuple[float, ...]) -> str:
 
 
 def _require_one_of(value: Any, choices: Any, what: str, do: str = "Leave it out for the first.") -> None:
-    if value not in get_args(choices):
+    if not isinstance(value, str) or value not in get_args(choices):
         need = ", ".join(f'"{choice}"' for choice in get_args(choices))
         raise ResultFormatError(got=f"{value!r} as the {what}", need=f"one of {need}", do=do)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ def save_figure(figure: Figure, path: PathLike) -> Path:
         raise DtypeError(
             got=f"a {type(figure).__name__}", need="an mf.Figure", do="Make one from its title, labels and mf.Series."
         )
+    if not isinstance(path, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DtypeError(got=f"a path of type {type(path).__name__}", need="a str or a pathlib.Path", do="Name a file.")
     target = Path(path)
     kind = _KINDS.get(target.suffix.lower())
     if kind is None:

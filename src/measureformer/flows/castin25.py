@@ -7,10 +7,12 @@ import numpy as np
 from measureformer.errors import DimensionMismatchError, OptionError
 from measureformer.measures.gaussian import checked_covariances
 from measureformer.numerics.arrays import finite, floats, on_device, shaped
+from measureformer.numerics.checked import checked
 from measureformer.numerics.roots import psd_root
 from measureformer.numerics.types import ArrayLike
 
 
+@checked
 def castin25_covariance(A: ArrayLike, cov: ArrayLike, t: float) -> np.ndarray:
     """The covariance at time t of the softmax flow with V = I.
 
@@ -36,6 +38,7 @@ def castin25_covariance(A: ArrayLike, cov: ArrayLike, t: float) -> np.ndarray:
     return root @ np.linalg.solve(np.eye(len(A)) - t * root @ (A + A.T) @ root, root)
 
 
+@checked
 def castin25_blow_up(A: ArrayLike, cov: ArrayLike) -> float | None:
     """Blow-up time of the softmax flow with V = I; None if the flow exists for all times.
 

@@ -33,6 +33,7 @@ from measureformer.numerics.arrays import (
     shaped,
 )
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 COURANT = 0.4
@@ -75,6 +76,7 @@ class Density(eqx.Module):
     box: np.ndarray
     leak: float = eqx.field(static=True)
 
+    @checked
     def __init__(
         self,
         density: Callable[[np.ndarray], ArrayLike] | ArrayLike,

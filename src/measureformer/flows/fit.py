@@ -20,6 +20,7 @@ from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.numerics import arrays
 from measureformer.numerics.buckets import bucket, pad_log_weights, pad_rows
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike, Key, PathLike
 from measureformer.storage.folder import RunFolder
 from measureformer.training.loop import trained
@@ -56,6 +57,7 @@ class FlowFit(eqx.Module):
         return self.stopped != "steps"
 
 
+@checked
 def fit_flow(
     contexts: Sequence[Discrete],
     points: Sequence[ArrayLike] | np.ndarray,

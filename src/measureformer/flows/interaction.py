@@ -18,6 +18,7 @@ from measureformer.maps.rows import all_rows
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.base import AbstractMeasure
 from measureformer.numerics.arrays import is_traced, scalar
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
@@ -113,6 +114,7 @@ class CuckerSmale(AbstractInteraction):
     sigma: Float[Array, ""]
     beta: Float[Array, ""]
 
+    @checked
     def __init__(self, kappa: ArrayLike, sigma: ArrayLike, beta: ArrayLike) -> None:
         self.kappa, self.sigma, self.beta = scalar(kappa, "kappa"), scalar(sigma, "sigma"), scalar(beta, "beta")
         if not is_traced(self.sigma) and float(self.sigma) <= 0:
@@ -153,6 +155,7 @@ class SecondOrder(AbstractInContextMap):
     force: AbstractInContextMap
     friction: Float[Array, ""]
 
+    @checked
     def __init__(self, G: AbstractInContextMap, *, friction: ArrayLike = 0.0) -> None:
         self.force = G
         self.friction = scalar(friction, "friction")

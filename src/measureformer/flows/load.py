@@ -14,6 +14,7 @@ from measureformer.flows.schedule import Schedule, checked_times, scheduled
 from measureformer.flows.settings import Settings, settings_from
 from measureformer.flows.velocity import Velocity, checked_layers
 from measureformer.numerics.arrays import cast, on_device
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import PathLike
 from measureformer.storage.fingerprint import fingerprint
 from measureformer.storage.folder import FORMAT, RunFolder, damaged
@@ -21,6 +22,7 @@ from measureformer.storage.folder import FORMAT, RunFolder, damaged
 MOST_LAYERS = 10**6
 
 
+@checked
 def load_flow(folder: PathLike, velocity: Velocity | None = None) -> Trajectory:
     """The trajectory that `mf.flow(…, save=folder)` has written: the times that the run has reached so far.
 

@@ -18,6 +18,7 @@ from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.measures.base import AbstractMeasure
 from measureformer.numerics.arrays import at_once, cast, common_dtype, finite, floats, on_device, shaped
 from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 TRIES = 100
@@ -35,6 +36,7 @@ class PushedDensity(eqx.Module):
     """|T(T⁻¹y) − y|."""
 
 
+@checked
 def push_density(
     T: AbstractInContextMap,
     log_density: Callable[[Array], ArrayLike],

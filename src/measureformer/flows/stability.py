@@ -10,6 +10,7 @@ import numpy as np
 from measureformer.errors import DtypeError, OptionError
 from measureformer.maps import Attention
 from measureformer.measures.atomic import concrete
+from measureformer.numerics.checked import checked
 
 
 class Stability(eqx.Module):
@@ -50,6 +51,7 @@ class Stability(eqx.Module):
         return times(stretched, gap) + times(times(stretched, mixed), distance)
 
 
+@checked
 def stability(G: Attention, radius: float, time: float) -> Stability:
     """Bounds on how far two flows of softmax attention drift apart in a given time.
 

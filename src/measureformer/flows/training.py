@@ -22,6 +22,7 @@ from measureformer.flows.settings import Accuracy, Settings, settings_of
 from measureformer.maps.attention import Attention
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import check_fields
 from measureformer.numerics.random import normal
 from measureformer.numerics.types import Key
 
@@ -45,6 +46,7 @@ class Depth:
     steps: int = 1
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.solver not in ("euler", "rk4"):
             raise OptionError(got=f"solver = {self.solver!r}", need="one of euler, rk4", do="Leave it out.")
         positive_int(self.pieces, "pieces")

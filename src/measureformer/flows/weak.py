@@ -18,6 +18,7 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, cast, common_dtype
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.checked import checked
 
 ScalarFunction = Callable[[Array], Array]
 SCALES = (0.5, 1.0, 2.0)
@@ -52,6 +53,7 @@ class WeakResidual(eqx.Module):
         return float(np.where(self.moved > 0, sizes / np.where(self.moved > 0, self.moved, 1), sizes).max())
 
 
+@checked
 def weak_residual(
     traj: AbstractTrajectory,
     velocity: AbstractInContextMap | None = None,

@@ -9,6 +9,7 @@ import numpy as np
 from measureformer.errors import OptionError
 from measureformer.implicit_bias.descent import Run
 from measureformer.implicit_bias.svm import SVM, constraints, misalignment
+from measureformer.numerics.checked import checked
 
 KEPT, DROPPED = 1e-3, 1e-6
 """Probabilities from which a token is kept, and up to which it is dropped."""
@@ -54,6 +55,7 @@ class Decomposition:
         return bool((self.kept.sum(axis=1) > 1).any())
 
 
+@checked
 def decompose(run: Run, *, kept: float = KEPT, dropped: float = DROPPED) -> Decomposition:
     """The tokens that a training run kept, and how well W_fin + C_k·W_mm describes its W.
 

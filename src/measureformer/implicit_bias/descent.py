@@ -19,8 +19,9 @@ from measureformer.implicit_bias.problem import Problem
 from measureformer.implicit_bias.svm import SVM, Norm
 from measureformer.numerics.arrays import finite, floats, host, positive_int, prng_key
 from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics.checked import check_fields, checked
 from measureformer.numerics.random import generator
-from measureformer.numerics.types import ArrayLike, Key
+from measureformer.numerics.types import ArrayLike, Count, Key
 
 Method = Literal["gd", "ngd", "polyak", "momentum", "adam", "sign"]
 Start: TypeAlias = ArrayLike | tuple[ArrayLike, ArrayLike] | None
@@ -61,6 +62,7 @@ class Descent:
     rank: int | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.method not in RATES:
             raise OptionError(got=f"method = {self.method!r}", need=f"one of {', '.join(RATES)}", do='Try "ngd".')
         if not (0 < self.step < np.inf and 0 <= self.momentum < 1 and self.eps >= 0):
@@ -169,10 +171,11 @@ class Numbers(NamedTuple):
 MEMORIES = {"momentum": 1, "adam": 2}
 
 
+@checked
 def descend_all(
     problems: Sequence[Problem],
     method: Method | Descent,
-    steps: int,
+    steps: Count,
     key: Key | None = None,
     *,
     starts: Sequence[Start] | np.ndarray | Array | None = None,

@@ -11,6 +11,7 @@ from measureformer.errors import OptionError
 from measureformer.implicit_bias.problem import Problem
 from measureformer.maps import MLP
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import Key
 
@@ -25,6 +26,7 @@ def random_problems(
 def random_problems(
     name: Name, key: Key, *, count: int, n: int | None = None, T: int | None = None, d: int | None = None
 ) -> list[Problem]: ...
+@checked
 def random_problems(
     name: Name, key: Key, *, count: int | None = None, n: int | None = None, T: int | None = None, d: int | None = None
 ) -> Problem | list[Problem]:

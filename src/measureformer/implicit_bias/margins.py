@@ -11,6 +11,7 @@ from measureformer.implicit_bias.problem import Problem
 from measureformer.implicit_bias.svm import SVM, misalignment
 from measureformer.maps import AbstractInContextMap, Attention, HardmaxAttention
 from measureformer.numerics.arrays import floats, shaped
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
@@ -46,6 +47,7 @@ class HeadMargins:
         return misalignment(self.W, self.svm.W) if found else 1.0
 
 
+@checked
 def margins_of(
     model: AbstractInContextMap, data: Problem | tuple[ArrayLike, ArrayLike] | ArrayLike
 ) -> list[HeadMargins]:

@@ -16,6 +16,7 @@ from measureformer.implicit_bias.intake import array_of, check_labels, head_of, 
 from measureformer.implicit_bias.svm import SVM, Norm, solve
 from measureformer.maps import MLP, AbstractInContextMap, Linear
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, host, is_traced, owned
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike, Key
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Problem(eqx.Module):
     visible: Bool[Array, "n T"]
     kind: Kind = eqx.field(static=True)
 
+    @checked
     def __init__(
         self,
         X: ArrayLike,
@@ -92,6 +94,7 @@ class Problem(eqx.Module):
         self.X, self.z, self.y, self.head, self.keys = cast(parts, common_dtype(X, z, keys))
 
     @staticmethod
+    @checked
     def prompt(
         X: ArrayLike,
         y: ArrayLike,
@@ -127,6 +130,7 @@ class Problem(eqx.Module):
         return Problem(X, np.ones((len(X), 1), X.dtype), y, v, loss=loss, keys=keys)
 
     @staticmethod
+    @checked
     def causal(
         X: ArrayLike,
         y: ArrayLike,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from measureformer.errors import InfeasibleError, OptionError, ToleranceError, need
+from measureformer.errors import InfeasibleError, OptionError, ShapeError, ToleranceError, need
+from measureformer.numerics.checked import checked
 from measureformer.numerics.norms import norms
 from measureformer.numerics.types import ArrayLike
 
@@ -125,6 +126,7 @@ class SVM:
         return value
 
 
+@checked
 def misalignment(A: ArrayLike, B: ArrayLike) -> float:
     """1 − cos of the angle between two matrices, accurate even where it is tiny.
 
@@ -136,8 +138,17 @@ def misalignment(A: ArrayLike, B: ArrayLike) -> float:
     >>> mf.implicit_bias.misalignment([[1.0, 0.0]], [[1.0, 1e-9]])
     5e-19
     """
-    A, B = (np.asarray(a, np.float64) / np.linalg.norm(a) for a in (A, B))
-    return float(np.sum((A - B) ** 2) / 2)
+    a, b = np.asarray(A, np.float64), np.asarray(B, np.float64)
+    if a.shape != b.shape or not (a.any() and b.any()):
+        raise ShapeError(
+            got=f"A of shape {a.shape} and B of shape {b.shape}, the largest entries {abs(a).max(initial=0)} and "
+            f"{abs(b).max(initial=0)}",
+            need="two nonzero arrays of the same shape",
+            do="The zero matrix has no direction.",
+        )
+    # first by the largest entry: the squares of huge or tiny ones are not numbers
+    a, b = a / abs(a).max(), b / abs(b).max()
+    return float(np.sum((a / np.linalg.norm(a) - b / np.linalg.norm(b)) ** 2) / 2)
 
 
 class Constraints(NamedTuple):

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from measureformer.errors import OptionError, need
 from measureformer.incontext.tasks import Prompts
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike, Key
 from measureformer.training.loop import started, updated
 from measureformer.training.optimization import Optimization
@@ -37,6 +38,7 @@ def _prefixes(prompts: Prompts, step: Step, counts: Iterable[int] | None = None)
     return found
 
 
+@checked
 def zero(prompts: Prompts) -> Float[np.ndarray, "b n"]:
     """Predict 0, with error 1.
 
@@ -50,6 +52,7 @@ def zero(prompts: Prompts) -> Float[np.ndarray, "b n"]:
     return np.zeros(np.shape(prompts.y))
 
 
+@checked
 def least_squares(prompts: Prompts) -> Float[np.ndarray, "b n"]:
     """Minimum-norm least squares.
 
@@ -67,6 +70,7 @@ def least_squares(prompts: Prompts) -> Float[np.ndarray, "b n"]:
     return _prefixes(prompts, lambda x, y, q: np.einsum("bd,bdk,bk->b", q, np.linalg.pinv(x), y))
 
 
+@checked
 def ridge(penalty: float) -> Baseline:
     """Ridge regression. With penalty σ² it is the Bayes predictor of y = ⟨w, x⟩ + σ·noise with w ~ N(0, I).
 
@@ -89,6 +93,7 @@ def ridge(penalty: float) -> Baseline:
     return partial(_prefixes, step=step)
 
 
+@checked
 def averaging(prompts: Prompts) -> Float[np.ndarray, "b n"]:
     """ŷ = ⟨w, x⟩ with w the mean of y_i x_i.
 
@@ -105,6 +110,7 @@ def averaging(prompts: Prompts) -> Float[np.ndarray, "b n"]:
     return _prefixes(prompts, lambda x, y, q: np.einsum("bd,bkd,bk->b", q, x, y) / x.shape[1])
 
 
+@checked
 def nearest(neighbours: int = 3) -> Baseline:
     """The mean label of the nearest examples.
 
@@ -136,6 +142,7 @@ def _fitted(make: Callable[[], Any]) -> Step:
     return step
 
 
+@checked
 def lasso(alpha: float = 0.01, counts: Sequence[int] | None = None) -> Baseline:
     """The Lasso of scikit-learn, which minimises (1/2k)|Xw − y|² + α|w|_1: for sparse functions.
 
@@ -157,6 +164,7 @@ def lasso(alpha: float = 0.01, counts: Sequence[int] | None = None) -> Baseline:
     return partial(_prefixes, step=_fitted(make), counts=counts)
 
 
+@checked
 def greedy_tree(depth: int | None = None) -> Baseline:
     """A regression tree of scikit-learn, grown greedily.
 
@@ -175,6 +183,7 @@ def greedy_tree(depth: int | None = None) -> Baseline:
     return partial(_prefixes, step=_fitted(lambda: DecisionTreeRegressor(max_depth=depth, random_state=0)))
 
 
+@checked
 def boosting(rounds: int = 50, *, depth: int = 4, rate: float = 0.1) -> Baseline:
     """Gradient boosting of trees, by scikit-learn.
 
@@ -199,6 +208,7 @@ def boosting(rounds: int = 50, *, depth: int = 4, rate: float = 0.1) -> Baseline
     return partial(_prefixes, step=_fitted(make))
 
 
+@checked
 def network(key: Key, *, width: int = 100, rate: float = 5e-3, steps: int = 100) -> Baseline:
     """A two-layer ReLU network, trained by Adam on the examples of each prompt.
 
@@ -251,6 +261,7 @@ def _trained_networks(key: Any, x: Array, y: Array, queries: Array, width: int, 
 # --- closed forms ----------------------------------------------------------------------------------------------------
 
 
+@checked
 def least_squares_error(dim: int, examples: ArrayLike, *, noise: float = 0.0) -> np.ndarray:
     """Normalised error of minimum-norm least squares after k examples; with noise, infinite next to k = d.
 
@@ -281,6 +292,7 @@ def least_squares_error(dim: int, examples: ArrayLike, *, noise: float = 0.0) ->
     return bias + variance
 
 
+@checked
 def averaging_error(dim: int, examples: ArrayLike) -> np.ndarray:
     """Normalised error of `averaging` for standard normal inputs and weights, (d + 1)/k.
 

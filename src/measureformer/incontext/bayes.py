@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 from measureformer.errors import OptionError
 from measureformer.numerics.arrays import at_least, positive_int, prng_key
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import ArrayLike, Key
 
@@ -175,6 +176,7 @@ class Ginc(eqx.Module):
         return Belief(*jax.device_get(_forward(self, padded)))
 
 
+@checked
 def ginc(
     key: Key, *, concepts: int = 5, values: int = 10, slots: int = 10, symbols: int = 50, permutations: int = 10
 ) -> Ginc:

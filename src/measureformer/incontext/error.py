@@ -15,6 +15,7 @@ from measureformer.incontext.observe import errors_of
 from measureformer.incontext.tasks import AbstractTask, Prompts
 from measureformer.incontext.train import check_points
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator, two_keys
 from measureformer.numerics.types import ArrayLike, Key
 
@@ -45,6 +46,7 @@ class Estimate:
     high: float
 
 
+@checked
 def error_curve(
     model: Learner, task: AbstractTask, key: Key, *, points: int = 11, prompts: int = 1280, confidence: float = 0.9
 ) -> Curve:
@@ -77,6 +79,7 @@ def error_curve(
     return Curve(np.arange(points, dtype=float), value, low, high)
 
 
+@checked
 def epsilon(
     model: Learner, task: AbstractTask, key: Key, *, examples: int = 10, prompts: int = 1280, confidence: float = 0.9
 ) -> Estimate:

@@ -19,6 +19,7 @@ from measureformer.maps.causal import Causal
 from measureformer.maps.mlp import Linear
 from measureformer.maps.transformer import Transformer
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike, Key
 from measureformer.training.architecture import Architecture
 from measureformer.training.devices import part_of
@@ -48,6 +49,7 @@ class LanguageModel(eqx.Module):
     architecture: Architecture = eqx.field(static=True)
 
     @staticmethod
+    @checked
     def random(
         key: Key, architecture: Architecture, *, vocabulary: int, context: int, dtype: DTypeLike = np.float32
     ) -> LanguageModel:

@@ -24,9 +24,11 @@ from measureformer.maps.compose import Residual
 from measureformer.maps.variants import LinearAttention
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import finite, floats, positive_int, shaped
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
+@checked
 def gd_layer(eta: ArrayLike, W0: ArrayLike) -> Residual:
     """One layer of linear attention that is one step of gradient descent on (1/2N) Σ |W x_i − y_i|².
 
@@ -50,6 +52,7 @@ def gd_layer(eta: ArrayLike, W0: ArrayLike) -> Residual:
     return _descent(eta, 0.0, W0)
 
 
+@checked
 def gd_plus_plus_layer(eta: ArrayLike, gamma: ArrayLike, W0: ArrayLike) -> Residual:
     """GD++: a step of gradient descent that also moves inputs, x ← (I − γ ∫ x xᵀ dmu) x.
 
@@ -82,6 +85,7 @@ def _descent(eta: ArrayLike, gamma: ArrayLike, W0: ArrayLike) -> Residual:
     return Residual(LinearAttention.head(reads_x, reads_x, V))
 
 
+@checked
 def prediction(
     G: AbstractInContextMap, x: ArrayLike, y: ArrayLike, query: ArrayLike, W0: ArrayLike | None = None
 ) -> Float[Array, " e"]:
@@ -106,6 +110,7 @@ def prediction(
     return -G(mu, np.concatenate([query, -start @ query]))[x.shape[1] :]
 
 
+@checked
 def gradient_descent(x: ArrayLike, y: ArrayLike, eta: float, steps: int, W0: ArrayLike) -> Float[np.ndarray, "e d"]:
     """W after gradient descent on (1/2N) Σ |W x_i − y_i|², as a plain loop: the oracle of the layers.
 
@@ -138,6 +143,7 @@ class OneStep(NamedTuple):
     error: float
 
 
+@checked
 def one_step(dim: int, examples: int, *, variance: float = 1.0, fourth: float | None = None) -> OneStep:
     """The best step of gradient descent on N examples y = ⟨w, x⟩, w ~ N(0, I), with independent coordinates of x.
 
@@ -174,6 +180,7 @@ class Optimum(NamedTuple):
     error: float
 
 
+@checked
 def optimum(covariance: ArrayLike, examples: int) -> Optimum:
     """The global optimum of one layer of linear attention, for x ~ N(0, Λ), w ~ N(0, I), and N examples.
 
@@ -203,6 +210,7 @@ def optimum(covariance: ArrayLike, examples: int) -> Optimum:
     return Optimum(inverse, float(np.trace(Lam @ (np.eye(len(Lam)) - inverse @ Lam))))
 
 
+@checked
 def noisy_optimum(dim: int, examples: int, noise: float) -> OneStep:
     """The optimum for standard normal inputs and noisy labels: one step of another size.
 

@@ -16,6 +16,7 @@ from measureformer.incontext.observe import errors_of
 from measureformer.incontext.tasks import AbstractTask, Prompts
 from measureformer.incontext.train import check_points
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import Key
 
 LONGEST = 128
@@ -42,6 +43,7 @@ class MeasureLaws:
     """Change of the answer from n to 2n examples: tends to 0 if the answer converges as n grows."""
 
 
+@checked
 def measure_laws(
     model: InContextModel, task: AbstractTask, key: Key, *, examples: int = 10, doublings: int = 3, prompts: int = 256
 ) -> MeasureLaws:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import equinox as eqx
 import jax
@@ -19,7 +19,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
-from measureformer.errors import OptionError
+from measureformer.errors import OptionError, ShapeError
 from measureformer.incontext.blocks import EPS, EVERY, Blocks, causal_mask, normed, through
 from measureformer.maps.attention import Attention
 from measureformer.maps.base import AbstractInContextMap
@@ -30,7 +30,8 @@ from measureformer.maps.norm import LayerNorm
 from measureformer.maps.transformer import Transformer
 from measureformer.measures import Discrete, SpaceTime
 from measureformer.numerics.arrays import positive_int, prng_key
-from measureformer.numerics.types import ArrayLike, Key
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import ArrayLike, Key, Real
 from measureformer.training.architecture import Architecture
 
 Reading = Literal["sequence", "measure"]
@@ -72,6 +73,7 @@ class InContextModel(eqx.Module):
     reading: Reading = eqx.field(static=True)
 
     @staticmethod
+    @checked
     def random(
         key: Key,
         dim: int,
@@ -285,7 +287,10 @@ def sequence_measure(x: ArrayLike, y: ArrayLike) -> SpaceTime:
     return SpaceTime.uniform(tokens, np.arange(len(tokens)))
 
 
-def examples_measure(x: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> Discrete:
+@checked
+def examples_measure(
+    x: Annotated[ArrayLike, Real(axes=2)], y: Annotated[ArrayLike, Real(axes=1)], weights: ArrayLike | None = None
+) -> Discrete:
     """One prompt as a measure on R^(d+2) with an atom (x_i, y_i, 1) for each example.
 
     Arguments:
@@ -298,5 +303,9 @@ def examples_measure(x: ArrayLike, y: ArrayLike, weights: ArrayLike | None = Non
     [[1.0, 5.0, 1.0], [1.0, 6.0, 1.0]]
     """
     x, y = np.asarray(x), np.asarray(y)
+    if len(x) != len(y):
+        raise ShapeError(
+            got=f"{len(x)} inputs and {len(y)} labels", need="one label per input", do="Cut the longer one."
+        )
     points = np.concatenate([x, y[:, None], np.ones((len(y), 1))], axis=1)
     return Discrete.uniform(points) if weights is None else Discrete.weighted(points, weights)

@@ -15,6 +15,7 @@ from measureformer.incontext.language import LanguageModel
 from measureformer.incontext.models import InContextModel, example_tokens, query_tokens, sequence_tokens
 from measureformer.incontext.tasks import AbstractTask, Prompts
 from measureformer.numerics.arrays import host, namespace
+from measureformer.numerics.checked import checked
 from measureformer.training.architecture import Architecture
 
 FEW = 8
@@ -84,6 +85,7 @@ def _stable_rank(singular: np.ndarray) -> np.ndarray:
     return (singular**2).sum(axis=-1) / np.where(top > 0, top, 1)
 
 
+@checked
 def observables(
     model: InContextModel, prompts: Prompts, task: AbstractTask, *, steepness: bool = True
 ) -> dict[str, np.ndarray]:

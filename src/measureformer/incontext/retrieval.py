@@ -15,6 +15,7 @@ from measureformer.incontext.language import DocumentLoss, LanguageModel
 from measureformer.incontext.train import not_finite
 from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import Key, PathLike
 from measureformer.storage.folder import RunFolder
 from measureformer.training.loop import trained
@@ -34,6 +35,7 @@ class Retrieval:
     """Mean posterior of the true concept; None for a trained model, which has none."""
 
 
+@checked
 def retrieval(
     reader: Ginc | LanguageModel,
     world: Ginc,
@@ -91,6 +93,7 @@ def _said(model: LanguageModel, tokens: np.ndarray) -> np.ndarray:
     return np.asarray(model.logits(padded))[:, count - 1].argmax(axis=1)
 
 
+@checked
 def train_reader(
     world: Ginc,
     model: LanguageModel,

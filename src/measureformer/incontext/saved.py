@@ -11,6 +11,7 @@ import jax
 from measureformer.errors import MeasureformerError
 from measureformer.incontext.models import InContextModel
 from measureformer.numerics.arrays import on_device
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
 from measureformer.storage.folder import damaged, named_leaves, read_json, read_tensors
@@ -24,6 +25,7 @@ def write_model(folder: Path, model: InContextModel) -> None:
     write_atomically(folder / "model.safetensors", to_safetensors(named_leaves(model)))
 
 
+@checked
 def load_learner(folder: PathLike) -> InContextModel:
     """Load the model that `train_learner(…, save=folder)` saved.
 

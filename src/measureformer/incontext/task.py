@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from measureformer.errors import OptionError, ShapeError
 from measureformer.numerics import lapack
 from measureformer.numerics.arrays import default_float, positive_int, prng_key
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import Key
 
 Inputs = Callable[[Array, Float[Array, "n d"]], Float[Array, "n d"]]
@@ -120,6 +121,7 @@ class Task(AbstractTask):
     scale: Float[Array, ""]
     loss: Loss = eqx.field(static=True)
 
+    @checked
     def __init__(
         self,
         dim: int,

@@ -28,6 +28,7 @@ from measureformer.incontext.task import Dynamics as Dynamics
 from measureformer.incontext.task import Prompts as Prompts
 from measureformer.incontext.task import Task as Task
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import checked
 
 # --- functions -------------------------------------------------------------------------------------------------------
 
@@ -79,6 +80,7 @@ class _Net(eqx.Module):
         return math.sqrt(2 / self.width) * jax.nn.relu(x @ inner.T) @ outer
 
 
+@checked
 def linear(dim: int, *, noise: float = 0.0) -> Task:
     """y = ⟨w, x⟩ with w ~ N(0, I), plus noise.
 
@@ -95,6 +97,7 @@ def linear(dim: int, *, noise: float = 0.0) -> Task:
     return Task(dim, _linear, noise=noise, scale=float(dim))
 
 
+@checked
 def sparse(dim: int, *, nonzero: int = 3) -> Task:
     """y = ⟨w, x⟩ where all but a few random coordinates of w ~ N(0, I) are set to 0.
 
@@ -113,6 +116,7 @@ def sparse(dim: int, *, nonzero: int = 3) -> Task:
     return Task(dim, _Sparse(nonzero), scale=float(nonzero))
 
 
+@checked
 def quadratic(dim: int) -> Task:
     """y = Σ_j w_j x_j²/√3 with w ~ N(0, I).
 
@@ -128,6 +132,7 @@ def quadratic(dim: int) -> Task:
     return Task(dim, _quadratic, scale=float(dim))
 
 
+@checked
 def tree(dim: int, *, depth: int = 4) -> Task:
     """A full binary tree: each node tests the sign of a random coordinate, and leaf values are N(0, 1).
 
@@ -144,6 +149,7 @@ def tree(dim: int, *, depth: int = 4) -> Task:
     return Task(dim, _Tree(positive_int(depth, "depth")), scale=1.0)
 
 
+@checked
 def net(dim: int, *, width: int = 100) -> Task:
     """A random two-layer network √(2/r) Σ_i a_i relu⟨w_i, x⟩ with normal weights.
 
@@ -160,6 +166,7 @@ def net(dim: int, *, width: int = 100) -> Task:
     return Task(dim, _Net(positive_int(width, "width")), scale=float(dim))
 
 
+@checked
 def classification(dim: int) -> Task:
     """y = sign⟨w, x⟩; the loss is logistic, and the error is the share of wrong signs.
 
@@ -175,6 +182,7 @@ def classification(dim: int) -> Task:
     return Task(dim, _sign, loss="logistic")
 
 
+@checked
 def linear_dynamics(dim: int, *, decay: float = 1.0) -> Dynamics:
     """x_{i+1} = decay·A x_i for a random orthogonal A; the label is the first coordinate of the next state.
 

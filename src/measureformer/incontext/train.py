@@ -18,6 +18,7 @@ from measureformer.incontext.observe import observables
 from measureformer.incontext.saved import write_model
 from measureformer.incontext.tasks import AbstractTask, Curriculum, Task
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import Key, PathLike
 from measureformer.storage.folder import RunFolder
 from measureformer.training.devices import part_of
@@ -73,6 +74,7 @@ class InContextLoss(eqx.Module):
         return jnp.sum(jnp.mean(losses, axis=0) * shares) / jnp.sum(shares) / self.task.scale.astype(dtype)
 
 
+@checked
 def train_learner(
     task: AbstractTask,
     model: InContextModel,

@@ -21,6 +21,7 @@ from measureformer.lens.parity import deviation
 from measureformer.lens.sentences import sentences
 from measureformer.lens.sweep import Exponent, Sweep, sweep
 from measureformer.lens.text import tokenizer_file
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike, PathLike
 from measureformer.parallel.progress import bar
 from measureformer.storage.fingerprint import fingerprint
@@ -122,6 +123,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
+@checked
 def diagnose(
     model: Model,
     text: str | ArrayLike | Table,

@@ -20,6 +20,7 @@ from measureformer.maps.call import push_through
 from measureformer.measures import SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import cast, common_dtype
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike, Key
 from measureformer.text.tokens import Tokenizer
 
@@ -29,6 +30,7 @@ BOX = Path(__file__).parent / "box"
 """The model that comes with the package."""
 
 
+@checked
 def load(path: Source | None = None, *, config: Mapping[str, object] | None = None, keep: bool = True) -> Model:
     """Open a pretrained transformer from disk. Weights are read layer by layer as they are used; no network, no pickle.
 
@@ -52,6 +54,7 @@ def load(path: Source | None = None, *, config: Mapping[str, object] | None = No
     return Model(checkpoint, family_of(checkpoint), keep=keep)
 
 
+@checked
 def untrained(key: Key, *, dim: int, depth: int, heads: int, vocabulary: int = 64) -> Model:
     """A GPT-2 with random weights and no tokenizer, for tests and as a control.
 

@@ -20,6 +20,7 @@ from measureformer.measures import AbstractMeasure, Gaussian, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, namespace, owned, shaped
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 Biases = Sequence[ArrayLike | None]
@@ -123,6 +124,7 @@ class AffineAttention(AbstractAffineHeads):
     5.7311
     """
 
+    @checked
     def __init__(
         self,
         Q: ArrayLike,
@@ -184,6 +186,7 @@ class RotaryAttention(AbstractAffineHeads):
 
     frequencies: Float[Array, " f"]
 
+    @checked
     def __init__(
         self,
         Q: ArrayLike,

@@ -17,7 +17,8 @@ from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure, SpaceTime
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import finite, floats, owned, scalar, shaped
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import check_fields, checked
+from measureformer.numerics.types import ArrayLike, Size
 
 
 class Causal(AbstractWrapper):
@@ -41,6 +42,9 @@ class Causal(AbstractWrapper):
     """
 
     map: AbstractInContextMap
+
+    def __check_init__(self) -> None:
+        check_fields(self)
 
     @property
     def needs_time(self) -> bool:
@@ -72,6 +76,9 @@ class Positional(AbstractInContextMap):
     """
 
     encoding: Callable[[Array], Array]
+
+    def __check_init__(self) -> None:
+        check_fields(self)
 
     @property
     def in_dim(self) -> int | None:
@@ -105,7 +112,8 @@ class Sinusoidal(eqx.Module):
     dim: int = eqx.field(static=True)
     length: Float[Array, ""]
 
-    def __init__(self, dim: int, *, length: ArrayLike = 512.0) -> None:
+    @checked
+    def __init__(self, dim: Size, *, length: ArrayLike = 512.0) -> None:
         if dim < 2 or dim % 2:
             raise OptionError(
                 got=f"dim = {dim}",
@@ -140,6 +148,7 @@ class PositionTable(eqx.Module):
     table: Float[Array, "length d"]
     offset: int = eqx.field(static=True)
 
+    @checked
     def __init__(self, table: ArrayLike, *, offset: int = 0) -> None:
         rows = shaped(floats(table, "table"), "table", "length d")
         finite(rows, "table")

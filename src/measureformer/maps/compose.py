@@ -14,6 +14,7 @@ from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import scalar
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
@@ -215,6 +216,7 @@ class Residual(AbstractWrapper):
     map: AbstractInContextMap
     step: Float[Array, ""]
 
+    @checked
     def __init__(self, map: AbstractInContextMap, step: ArrayLike = 1.0) -> None:
         if map.in_dim is not None and map.out_dim(map.in_dim) != map.in_dim:
             raise DimensionMismatchError(

@@ -12,6 +12,7 @@ from measureformer.measures import Gaussian
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import cast, common_dtype, floats, scalar
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
@@ -43,6 +44,7 @@ class DifferentialAttention(AbstractHeads):
     K_minus: Float[Array, "h k d"]
     weight: Float[Array, ""]
 
+    @checked
     def __init__(
         self,
         Q: ArrayLike,

@@ -11,6 +11,7 @@ from measureformer.maps.mlp import Activation, named_activation
 from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, shaped
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
@@ -36,6 +37,7 @@ class GatedMLP(AbstractInContextMap):
     W_down: Float[Array, "e w"]
     activation: Activation = eqx.field(static=True)
 
+    @checked
     def __init__(
         self, W_gate: ArrayLike, W_up: ArrayLike, W_down: ArrayLike, *, activation: str | Activation = "silu"
     ) -> None:

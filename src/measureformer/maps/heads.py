@@ -18,8 +18,9 @@ from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, scalar, shaped
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import normal
-from measureformer.numerics.types import ArrayLike, Key
+from measureformer.numerics.types import ArrayLike, Key, Size
 
 
 class AbstractHeads(AbstractInContextMap):
@@ -74,7 +75,8 @@ class AbstractHeads(AbstractInContextMap):
 
     @classmethod
     # as above
-    def random(cls, key: Key, dim: int, *, heads: int = 1, head_dim: int | None = None, **settings: Any) -> Self:
+    @checked
+    def random(cls, key: Key, dim: Size, *, heads: Size = 1, head_dim: Size | None = None, **settings: Any) -> Self:
         """Gaussian heads from R^dim to itself, scaled so that logits and values of unit tokens are of order 1.
 
         Arguments:

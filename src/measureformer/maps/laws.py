@@ -20,6 +20,7 @@ from measureformer.measures import AbstractMeasure, Discrete, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics import edge
 from measureformer.numerics.arrays import at_once, cast, common_dtype, on_device
+from measureformer.numerics.checked import checked
 
 COUNT, DIM, QUERIES = 5, 2, 3
 STEP = 1e-4
@@ -63,6 +64,7 @@ _LAWS = {
 }
 
 
+@checked
 def check_laws(G: AbstractInContextMap, mu: AbstractAtomic | None = None) -> dict[str, float]:
     """Check that G is a function of a measure and a point, on a few atoms; a law that fails is refused with numbers.
 

@@ -18,8 +18,9 @@ from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, shaped
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import normal
-from measureformer.numerics.types import ArrayLike, Key
+from measureformer.numerics.types import ArrayLike, Key, Size
 
 Activation = Callable[[Array], Array]
 
@@ -42,6 +43,7 @@ class Linear(AbstractInContextMap):
     matrix: Float[Array, "e d"]
     bias: Float[Array, " e"]
 
+    @checked
     def __init__(self, matrix: ArrayLike, bias: ArrayLike | None = None) -> None:
         self.matrix, self.bias = _affine(shaped(floats(matrix, "matrix"), "matrix", "e d"), bias, "matrix", "bias")
 
@@ -86,6 +88,7 @@ class MLP(AbstractInContextMap):
     activation: Activation = eqx.field(static=True)
     skip: bool = eqx.field(static=True)
 
+    @checked
     def __init__(
         self,
         W1: ArrayLike,
@@ -109,7 +112,8 @@ class MLP(AbstractInContextMap):
         self.skip = bool(skip)
 
     @staticmethod
-    def random(key: Key, dim: int, *, width: int | None = None, activation: str | Activation = "relu") -> MLP:
+    @checked
+    def random(key: Key, dim: Size, *, width: Size | None = None, activation: str | Activation = "relu") -> MLP:
         """Gaussian weights and zero biases, from R^dim to itself, without skip.
 
         Arguments:

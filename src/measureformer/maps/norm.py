@@ -15,6 +15,7 @@ from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, host, owned, scalar, shaped
+from measureformer.numerics.checked import checked
 from measureformer.numerics.norms import leveller
 from measureformer.numerics.types import ArrayLike
 
@@ -37,6 +38,7 @@ class LayerNorm(AbstractInContextMap):
     bias: Float[Array, " d"]
     eps: Float[Array, ""]
 
+    @checked
     def __init__(self, weight: ArrayLike, bias: ArrayLike | None = None, *, eps: ArrayLike = 1e-5) -> None:
         self.weight, self.bias = _vectors(weight, bias)
         self.eps = _eps(eps)
@@ -76,6 +78,7 @@ class RMSNorm(AbstractInContextMap):
     weight: Float[Array, " d"]
     eps: Float[Array, ""]
 
+    @checked
     def __init__(self, weight: ArrayLike, *, eps: ArrayLike = 1e-6) -> None:
         self.weight, _ = _vectors(weight, None)
         self.eps = _eps(eps)
@@ -108,6 +111,7 @@ class UnitNorm(AbstractInContextMap):
     scale: Float[Array, " d"]
     shift: Float[Array, " d"]
 
+    @checked
     def __init__(self, scale: ArrayLike, shift: ArrayLike | None = None) -> None:
         self.scale, self.shift = _vectors(scale, shift)
 

@@ -12,6 +12,7 @@ from measureformer.attention.linear import kernel_sums
 from measureformer.maps.heads import AbstractHeads
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import scalar
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
@@ -39,6 +40,7 @@ class SigmoidAttention(AbstractHeads):
 
     bias: Float[Array, ""]
 
+    @checked
     def __init__(self, Q: Any, K: Any, V: Any, W: Any, *, scale: ArrayLike = 1.0, bias: ArrayLike = 0.0) -> None:
         super().__init__(Q, K, V, W, scale=scale)
         self.bias = scalar(bias, "bias")

@@ -16,6 +16,7 @@ from measureformer.measures import AbstractMeasure, Gaussian
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import cast, common_dtype
+from measureformer.numerics.checked import checked
 from measureformer.numerics.roots import psd_root
 from measureformer.numerics.sinkhorn import Potentials, sinkhorn_potentials
 from measureformer.numerics.types import ArrayLike
@@ -49,6 +50,7 @@ class SinkhornAttention(AbstractHeads):
     tol: float = eqx.field(static=True)
     max_iterations: int = eqx.field(static=True)
 
+    @checked
     def __init__(
         self,
         Q: ArrayLike,

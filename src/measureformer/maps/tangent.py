@@ -17,6 +17,7 @@ from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.base import AbstractMeasure
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import host, namespace
+from measureformer.numerics.checked import checked
 
 
 class Tangent(AbstractWrapper):
@@ -41,6 +42,7 @@ class Tangent(AbstractWrapper):
 
     map: AbstractInContextMap
 
+    @checked
     def __init__(self, map: AbstractInContextMap) -> None:
         if map.in_dim is not None and map.out_dim(map.in_dim) != map.in_dim:
             raise DimensionMismatchError(

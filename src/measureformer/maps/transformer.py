@@ -19,7 +19,8 @@ from measureformer.maps.norm import LayerNorm, RMSNorm
 from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import prng_key
-from measureformer.numerics.types import Key
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import Key, Size
 
 Norm = Literal["layer", "rms", "none"]
 
@@ -44,6 +45,7 @@ class Transformer(AbstractWrapper):
 
     map: AbstractInContextMap
 
+    @checked
     def __init__(self, *layers: AbstractInContextMap) -> None:
         parts: tuple[Any, ...] = layers  # users pass anything
         if not parts or not all(isinstance(layer, AbstractInContextMap) for layer in parts):
@@ -58,12 +60,13 @@ class Transformer(AbstractWrapper):
         self.map = whole
 
     @staticmethod
+    @checked
     def random(
         key: Key,
         *,
-        dim: int,
-        depth: int,
-        heads: int = 1,
+        dim: Size,
+        depth: Size,
+        heads: Size = 1,
         norm: Norm = "layer",
         causal: bool = False,
     ) -> Transformer:

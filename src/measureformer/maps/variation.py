@@ -20,9 +20,11 @@ from measureformer.measures import AbstractMeasure
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics import edge
 from measureformer.numerics.arrays import finite, is_traced, on_device
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
+@checked
 def first_variation(
     G: AbstractInContextMap,
     mu: AbstractMeasure,

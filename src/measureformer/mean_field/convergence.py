@@ -16,6 +16,7 @@ from measureformer.errors import DtypeError, NoClosedFormError, OptionError, Sha
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures.base import AbstractMeasure
 from measureformer.numerics.arrays import at_once, default_float, finite, floats, positive_int, prng_key
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import two_keys
 from measureformer.numerics.types import ArrayLike, Key
 
@@ -51,6 +52,7 @@ class MeanField(eqx.Module):
     """What the errors were measured against."""
 
 
+@checked
 def mean_field_rate(
     f: Callable[[AbstractMeasure], ArrayLike],
     law: Law,
@@ -117,6 +119,7 @@ class PairCovariance(eqx.Module):
     order_interval: tuple[float, float]
 
 
+@checked
 def pair_covariance(
     T: AbstractInContextMap,
     psi: Callable[[Array], Array],

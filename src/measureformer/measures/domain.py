@@ -14,6 +14,7 @@ from jaxtyping import Array
 from measureformer.errors import DimensionMismatchError, DomainError
 from measureformer.measures.atomic import concrete
 from measureformer.numerics.arrays import floats, on_device, owned, positive_int, shaped
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import ArrayLike, Key
 
@@ -246,6 +247,7 @@ class FixedTimes(AbstractDomain):
     space: AbstractDomain
     times: Array
 
+    @checked
     def __init__(self, space: AbstractDomain, times: ArrayLike) -> None:
         values = np.unique(np.asarray(shaped(floats(times, "times"), "times", "k")))
         _compact(values, "times")

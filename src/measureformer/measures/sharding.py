@@ -12,6 +12,7 @@ from measureformer.errors import DtypeError, MeshError, OptionError
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import is_spread, is_traced, on_device
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.checked import checked
 from measureformer.parallel.mesh import TOKENS, checked_mesh, gathered, over, placed, shard_rows
 from measureformer.parallel.workers import collective
 
@@ -19,6 +20,7 @@ Measure = TypeVar("Measure", bound=AbstractAtomic)
 
 
 @collective()
+@checked
 def shard(mu: Measure, mesh: Mesh, *, each: Literal["whole", "part"] = "whole") -> Measure:
     """The same measure with its atoms spread over a mesh of devices, padded with atoms of zero mass.
 
@@ -54,6 +56,7 @@ def shard(mu: Measure, mesh: Mesh, *, each: Literal["whole", "part"] = "whole") 
 
 
 @collective()
+@checked
 def gather(mu: Measure) -> Measure:
     """The measure in one piece again, in every process.
 

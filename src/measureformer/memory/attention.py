@@ -12,9 +12,11 @@ from measureformer.measures import Discrete
 from measureformer.memory.base import rows_of
 from measureformer.memory.modern import Modern
 from measureformer.numerics.arrays import host, on_device
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
+@checked
 def as_attention(memory: Modern) -> Attention:
     """The layer whose values in the context `memory.mu` are the updates: Q = K = V = I, logits β⟨x, ξ⟩.
 
@@ -58,6 +60,7 @@ class HeadMemory(eqx.Module):
         return on_device(found[0] if single else found)
 
 
+@checked
 def as_memory(attention: Attention, mu: Discrete, *, head: int = 0) -> HeadMemory:
     """One head of a layer in the context mu as a memory, whose patterns are its keys.
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Annotated, TypeAlias
 
 import equinox as eqx
 import numpy as np
 
 from measureformer.errors import OptionError
 from measureformer.numerics.arrays import positive_int
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import NotNegative, Positive, Size, Within
+
+Scale: TypeAlias = Annotated[float, Within(1e-100, 1e100)]
+"""A positive number whose square does not overflow."""
+
+Bits: TypeAlias = Annotated[int, Within(2, 1000)]
+"""Dimensions at which 2^d does not overflow."""
 
 _floats = partial(np.asarray, dtype=float)
 
@@ -33,7 +41,8 @@ class SphereCapacity(eqx.Module):
     """Whether c ≥ (2/√p)^{4/(d−1)}, the condition of the theorem."""
 
 
-def ramsauer20_capacity(beta: float, K: float, d: int, p: float) -> SphereCapacity:
+@checked
+def ramsauer20_capacity(beta: Scale, K: Scale, d: Size, p: float) -> SphereCapacity:
     """Number of random patterns on a sphere that a modern memory stores with high probability.
 
     Arguments:
@@ -61,10 +70,12 @@ def ramsauer20_capacity(beta: float, K: float, d: int, p: float) -> SphereCapaci
             need="beta, K > 0, d ≥ 2 and 0 < p < 1",
             do="Patterns lie on the sphere of radius K√(d−1); p is the probability that they are not stored.",
         )
-    a = 2 / (d - 1) * (1 + math.log(2 * beta * K**2 * p * (d - 1)))
+    a = 2 / (d - 1) * (1 + math.log(2 * beta * K**2) + math.log(p) + math.log(d - 1))
     b = 2 * K**2 * beta / 5
     c = b / lambert_of_exp(a + math.log(b), lambertw)
-    return SphereCapacity(a, b, c, math.sqrt(p) * c ** ((d - 1) / 4), c >= (2 / math.sqrt(p)) ** (4 / (d - 1)))
+    log_patterns = 0.5 * math.log(p) + (d - 1) / 4 * math.log(c)
+    patterns = math.exp(log_patterns) if log_patterns < 709 else math.inf
+    return SphereCapacity(a, b, c, patterns, log_patterns >= math.log(2))
 
 
 def lambert_of_exp(x: float, lambertw: Callable[[float], complex]) -> float:
@@ -77,7 +88,8 @@ def lambert_of_exp(x: float, lambertw: Callable[[float], complex]) -> float:
     return w
 
 
-def mceliece87_capacity(d: int, *, every: bool = False) -> float:
+@checked
+def mceliece87_capacity(d: Annotated[int, Within(2, 10**9)], *, every: bool = False) -> float:
     """Number of random patterns that a classical memory holds as fixed points.
 
     Arguments:
@@ -95,6 +107,7 @@ def mceliece87_capacity(d: int, *, every: bool = False) -> float:
     return d / ((4 if every else 2) * math.log(d))
 
 
+@checked
 def amit85_capacity(d: int) -> float:
     """Number of random patterns that a classical memory holds with a few wrong bits: 0.138 d.
 
@@ -110,7 +123,8 @@ def amit85_capacity(d: int) -> float:
     return 0.138 * d
 
 
-def bit_error(n: ArrayLike, d: ArrayLike) -> np.ndarray:
+@checked
+def bit_error(n: Positive, d: NotNegative) -> np.ndarray:
     """Probability that a bit of a stored pattern changes in the first update of a classical memory.
 
     Arguments:
@@ -129,7 +143,8 @@ def bit_error(n: ArrayLike, d: ArrayLike) -> np.ndarray:
     return 0.5 * erfc(np.sqrt(_floats(d) / (2 * _floats(n))))
 
 
-def krotov16_capacity(d: int, degree: int) -> float:
+@checked
+def krotov16_capacity(d: Bits, degree: Annotated[int, Within(2, 100)]) -> float:
     """Number of random patterns that a dense memory with F = z^a holds without an error.
 
     Arguments:
@@ -146,7 +161,8 @@ def krotov16_capacity(d: int, degree: int) -> float:
     return d ** (degree - 1) / (2 * math.prod(range(2 * degree - 3, 0, -2)) * math.log(d))
 
 
-def demircigil17_capacity(d: int, flipped: float = 0.0) -> float:
+@checked
+def demircigil17_capacity(d: Bits, flipped: float = 0.0) -> float:
     """Number of random patterns that a dense memory with F = e^z holds, and retrieves after bits are flipped.
 
     Arguments:
@@ -167,7 +183,8 @@ def demircigil17_capacity(d: int, flipped: float = 0.0) -> float:
     return math.exp(0.5 * rate * d)
 
 
-def birthday_capacity(d: int) -> float:
+@checked
+def birthday_capacity(d: Bits) -> float:
     """Number of random patterns that a dense memory with F = e^z holds, all at once, with probability ½.
 
     Arguments:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import equinox as eqx
 import jax
@@ -20,8 +20,9 @@ from measureformer.memory.interactions import AbstractInteraction, Polynomial
 from measureformer.memory.modern import Modern
 from measureformer.numerics.arrays import finite, floats, positive_int
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
-from measureformer.numerics.types import ArrayLike, Key
+from measureformer.numerics.types import ArrayLike, Count, Key, Real
 
 Criterion = Literal["all", "each", "errors"]
 RECOGNISED = 0.9
@@ -64,10 +65,11 @@ class CapacityCurve(eqx.Module):
         return _crossing(self.counts, self.low), _crossing(self.counts, self.high)
 
 
+@checked
 def capacity(
     interaction: AbstractInteraction,
     dim: int,
-    counts: ArrayLike,
+    counts: Annotated[ArrayLike, Real(filled=True, least=1, most=1e6)],
     key: Key,
     *,
     trials: int = 100,
@@ -233,8 +235,13 @@ class BasinCurve(eqx.Module):
     high: Float[np.ndarray, " k"]
 
 
+@checked
 def basin_curve(
-    memory: AbstractBinaryMemory | Modern, distances: ArrayLike, key: Key, *, trials: int = 200
+    memory: AbstractBinaryMemory | Modern,
+    distances: Annotated[ArrayLike, Real(axes=1, filled=True)],
+    key: Key,
+    *,
+    trials: Count = 200,
 ) -> BasinCurve:
     """Share of queries at each distance of a random stored pattern that return to it.
 

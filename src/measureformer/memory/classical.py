@@ -24,6 +24,7 @@ from measureformer.memory.bits import (
 )
 from measureformer.numerics import edge
 from measureformer.numerics.arrays import finite, floats, host
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike, Key
 
 Rule = Literal["hebb", "pseudo-inverse"]
@@ -56,6 +57,7 @@ class Classical(AbstractBinaryMemory):
     exact: bool = eqx.field(static=True)
 
     @staticmethod
+    @checked
     def store(
         patterns: ArrayLike, *, rule: Rule = "hebb", zero_diagonal: bool = True, bias: ArrayLike | None = None
     ) -> Classical:

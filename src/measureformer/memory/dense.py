@@ -26,6 +26,7 @@ from measureformer.memory.bits import (
 from measureformer.memory.interactions import AbstractInteraction, Exponential, Polynomial, fields
 from measureformer.numerics import edge
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike, Key
 
 OVERLAPS = 1 << 22
@@ -56,6 +57,7 @@ class Dense(AbstractBinaryMemory):
     interaction: AbstractInteraction
 
     @staticmethod
+    @checked
     def store(patterns: ArrayLike, *, interaction: AbstractInteraction | None = None) -> Dense:
         """Store patterns.
 

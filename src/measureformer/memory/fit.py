@@ -17,6 +17,7 @@ from measureformer.measures import Discrete
 from measureformer.memory.search import best_key
 from measureformer.numerics.arrays import common_dtype, finite, floats, host, is_traced, positive_int, shaped
 from measureformer.numerics.buckets import bucket, pad_rows
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 from measureformer.training.loop import trained
 
@@ -49,6 +50,7 @@ class RetrievalFit(eqx.Module):
         return float(np.mean(self.find(queries) == np.asarray(targets)))
 
 
+@checked
 def fit_retrieval(
     patterns: ArrayLike | Discrete,
     queries: ArrayLike,

@@ -16,6 +16,7 @@ from measureformer.maps.queries import queries_of
 from measureformer.measures import AbstractMeasure, Gaussian, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import floats
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 CLASSES = ("IV", "III", "II", "I")
@@ -42,6 +43,7 @@ class HeadClasses(eqx.Module):
     counts: Int[np.ndarray, "h m"] | None
 
 
+@checked
 def head_class(
     attention: AbstractInContextMap, mu: AbstractMeasure, x: ArrayLike | None = None, *, share: float = 0.9
 ) -> HeadClasses:

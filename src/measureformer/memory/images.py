@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from measureformer.errors import DtypeError, ImageError, OptionError, ShapeError, need
 from measureformer.numerics.arrays import finite, floats, host
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import ArrayLike, Key, PathLike
 from measureformer.parallel.progress import bar
@@ -67,6 +68,7 @@ def digits() -> tuple[Float[np.ndarray, "n 8 8"], np.ndarray]:
     return data.images / 8 - 1, data.target
 
 
+@checked
 def masked(images: ArrayLike, share: float = 0.5, *, side: Side = "bottom") -> Float[np.ndarray, "*n h w"]:
     """Set the rows or columns at one side of pictures to 0, which means unknown.
 
@@ -91,6 +93,7 @@ def masked(images: ArrayLike, share: float = 0.5, *, side: Side = "bottom") -> F
     return np.where(gone[:, None] if axis == -2 else gone, 0.0, images)
 
 
+@checked
 def noisy(images: ArrayLike, key: Key, share: float = 0.2) -> Float[np.ndarray, "*n h w"]:
     """Replace random pixels of pictures by their negatives.
 

@@ -22,6 +22,7 @@ from jaxtyping import Array
 
 from measureformer.errors import OptionError
 from measureformer.numerics.arrays import namespace, positive_int
+from measureformer.numerics.checked import checked
 
 Numbers: TypeAlias = np.ndarray | Array
 """NumPy in, NumPy out; JAX in, JAX out."""
@@ -59,6 +60,7 @@ class Polynomial(AbstractInteraction):
 
     degree: int = eqx.field(static=True)
 
+    @checked
     def __init__(self, degree: int) -> None:
         self.degree = positive_int(degree, "degree")
         if degree < 2:

@@ -32,6 +32,7 @@ from measureformer.numerics.arrays import (
     scalar,
     shaped,
 )
+from measureformer.numerics.checked import checked
 from measureformer.numerics.norms import norms
 from measureformer.numerics.types import ArrayLike
 
@@ -128,6 +129,7 @@ class Modern(AbstractMemory):
     beta: Float[Array, ""]
 
     @staticmethod
+    @checked
     def store(patterns: ArrayLike | AbstractMeasure, beta: ArrayLike, *, weights: ArrayLike | None = None) -> Modern:
         """Store patterns.
 
@@ -284,7 +286,7 @@ class Modern(AbstractMemory):
             size = beta * (np.where(least < np.inf, np.abs(least), 0) + 2 * M * farther) + 10 + np.abs(np.log(odds + 1))
             size += abs(math.log(beta)) + 2 * abs(math.log(M or 1.0))
             odds = odds * np.exp(8 * fine * size)
-            outer, inner = retrieval.basin(beta, least, M, odds)
+            outer, inner = retrieval.basin_of(beta, least, M, odds)
             outer, inner = outer * (1 - 1e-9), inner * (1 + 1e-9) + float(np.finfo(np.float64).tiny)
             bound = retrieval.ramsauer20_one_step(beta, least, farther, M, odds) * up + float(np.finfo(np.float64).tiny)
             contraction = np.where(walk.converged, beta * n * M * bound * up, np.inf)

@@ -18,6 +18,7 @@ from measureformer.memory.classical import Classical
 from measureformer.memory.dense import Dense
 from measureformer.memory.images import binary, checked_pictures
 from measureformer.memory.modern import Modern
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 Generation = Literal["classical", "dense", "modern"]
@@ -52,6 +53,7 @@ class Recall(eqx.Module):
     """Inverse temperature of a modern memory."""
 
 
+@checked
 def recall(
     images: ArrayLike, queries: ArrayLike, *, generation: Generation = "modern", beta: float | None = None
 ) -> Recall:
@@ -124,6 +126,7 @@ def _recalled(
     return Recall(values, first, nearest, errors, trace.steps, trace.converged, beta)
 
 
+@checked
 def draw_recall(
     images: ArrayLike,
     queries: ArrayLike,

@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 
 from measureformer.errors import OptionError
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import ArrayLike, NotNegative, Positive
 
 _floats = partial(np.asarray, dtype=float)
 
@@ -118,7 +119,10 @@ def ramsauer20_contraction(
     return _floats(beta) * _floats(n) * _floats(radius) * ramsauer20_one_step(beta, separation, distance, radius, odds)
 
 
-def basin(beta: ArrayLike, separation: ArrayLike, radius: ArrayLike, odds: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+@checked
+def basin(
+    beta: Positive, separation: ArrayLike, radius: NotNegative, odds: NotNegative
+) -> tuple[np.ndarray, np.ndarray]:
     """Radius r₊ of a ball around x_i from which updates end within r₋ of x_i; (0, inf) where none is certain.
 
     Arguments:
@@ -141,6 +145,13 @@ def basin(beta: ArrayLike, separation: ArrayLike, radius: ArrayLike, odds: Array
     >>> 0.9 < float(outer) < 1.5, float(inner) < 1e-8
     (True, True)
     """
+    return basin_of(beta, separation, radius, odds)
+
+
+def basin_of(
+    beta: ArrayLike, separation: ArrayLike, radius: ArrayLike, odds: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+    """`basin` for any numbers, those that overflow too."""
     from scipy.special import lambertw
 
     beta, separation, radius, odds = map(_floats, (beta, separation, radius, odds))
@@ -149,7 +160,9 @@ def basin(beta: ArrayLike, separation: ArrayLike, radius: ArrayLike, odds: Array
     certain = log_c < -1
     c = np.exp(np.where(certain, log_c, -1.0))
     unit = 2 * beta * radius
-    outer, inner = (-lambertw(-c, branch).real / unit for branch in (-1, 0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        outer, inner = (-lambertw(-c, branch).real / unit for branch in (-1, 0))
+    inner = np.where(unit > 0, inner, 0.0)
     # c underflows for a single pattern, or one far from all others: then W₋₁(−c) = ln c − ln(−ln c) + …
     far = np.where(c > 0, outer, np.where(log_c == -np.inf, np.inf, -log_c / unit))
     return np.where(certain, far, 0.0), np.where(certain, inner, np.inf)

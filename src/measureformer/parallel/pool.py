@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from measureformer.errors import OptionError, SchedulerError, WorkerLost, need
+from measureformer.numerics.checked import checked
 from measureformer.parallel.progress import bar, hushed
 
 S = TypeVar("S")
@@ -86,6 +87,7 @@ class Pool:
                 yield i, value
 
 
+@checked
 def sweep(function: Callable[[S], T], points: Sequence[S], *, pool: Pool | None = None) -> list[T]:
     """`[function(point) for point in points]`, in a pool, with a bar that shows the time left.
 

@@ -17,6 +17,7 @@ from measureformer.maps.call import measured
 from measureformer.measures import Discrete, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import common_dtype, finite, floats, on_device, positive_int, prng_key, shaped
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import normal
 from measureformer.numerics.types import ArrayLike, Key
 from measureformer.regularity.local import ball_radius, displaced, require_map, stretch
@@ -25,6 +26,7 @@ ROUGH = 1e-4
 """Residual to which the constants of candidates are computed."""
 
 
+@checked
 def two_clusters(A: ArrayLike, n: int, radius: ArrayLike) -> np.ndarray:
     """One token against n − 1 others on a line through 0: the worst known clouds for the query–key matrix A.
 
@@ -66,6 +68,7 @@ def two_clusters(A: ArrayLike, n: int, radius: ArrayLike) -> np.ndarray:
     return np.stack([u if first else -u, *[u / 2 if first else u] * (n - 1)])
 
 
+@checked
 def adversary(
     G: AbstractInContextMap, n: int, radius: ArrayLike, *, steps: int = 50, key: Key | None = None
 ) -> Discrete | SpaceTime:

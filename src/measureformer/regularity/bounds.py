@@ -14,9 +14,11 @@ import numpy as np
 
 from measureformer.errors import DtypeError, OptionError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
+@checked
 def lipschitz_ball_castin24(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike) -> float:
     """Lipschitz constant of an attention head on measures in a ball, for every W_p.
 
@@ -38,6 +40,7 @@ def lipschitz_ball_castin24(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayL
     return _times(v * (1 + 3 * s), _exp(2 * s))
 
 
+@checked
 def lipschitz_ball(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike) -> float:
     """Lipschitz constant of an attention head on measures in a ball, for W_2: half the exponent for every W_p.
 
@@ -59,6 +62,7 @@ def lipschitz_ball(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike) -> f
     return _times(v * (1 + s), _exp(s)) + _times(v, s)
 
 
+@checked
 def lipschitz_tokens_castin24(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike, n: int) -> float:
     """Lipschitz constant of an attention head on n tokens, as printed on the authors' slides: not always true.
 
@@ -81,6 +85,7 @@ def lipschitz_tokens_castin24(v_norm: ArrayLike, a_norm: ArrayLike, radius: Arra
     return _times(v * math.sqrt(12 * positive_int(n, "n") + 3), s)
 
 
+@checked
 def lipschitz_tokens(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike, n: int) -> float:
     """Lipschitz constant of an attention head on n tokens, with or without a causal mask.
 
@@ -104,6 +109,7 @@ def lipschitz_tokens(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike, n:
     return _times(math.sqrt(3) * v, math.hypot(s * math.sqrt(n + 1), math.sqrt(n)))
 
 
+@checked
 def lipschitz_masked(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike, *, p: float = 2.0) -> float:
     """Lipschitz constant of a causal attention head in the conditional distance W_p^cond, for p > 1.
 
@@ -131,6 +137,7 @@ def lipschitz_masked(v_norm: ArrayLike, a_norm: ArrayLike, radius: ArrayLike, *,
     return _times(v * p / (p - 1) * (1 + 2 * s), _exp(2 * s)) + _times(v, s)
 
 
+@checked
 def lipschitz_push_forward(in_point: ArrayLike, in_measure: ArrayLike) -> float:
     """Lipschitz constant of mu ↦ G(mu, ·)♯mu from the constants of G in the point and in the measure: their sum.
 

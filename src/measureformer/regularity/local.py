@@ -17,6 +17,7 @@ from measureformer.maps.base import AbstractInContextMap, no_closed_form
 from measureformer.maps.call import measured, refuse_input, refuse_part
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import at_once, positive_int, prng_key
+from measureformer.numerics.checked import checked
 from measureformer.numerics.lanczos import SingularTriple, top_singular
 from measureformer.numerics.norms import norms
 from measureformer.numerics.types import Key
@@ -47,6 +48,7 @@ class LocalLipschitz(eqx.Module):
         return self.upper / self.lower - 1 if self.lower > 0 else (math.inf if self.upper > 0 else 0.0)
 
 
+@checked
 def local_lipschitz(
     G: AbstractInContextMap,
     mu: AbstractAtomic,

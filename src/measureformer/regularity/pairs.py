@@ -12,6 +12,7 @@ from measureformer.errors import DtypeError
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import on_device, positive_int, prng_key
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import normal, two_keys
 from measureformer.numerics.types import ArrayLike, Key
 from measureformer.regularity.local import ball_radius, require_map
@@ -28,6 +29,7 @@ class WorstPair(NamedTuple):
     nu: AbstractAtomic
 
 
+@checked
 def worst_pair(
     G: AbstractInContextMap,
     mu: AbstractAtomic,

@@ -14,6 +14,7 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, positive_int, shaped
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 from measureformer.sequences.codes import CellCodes
 from measureformer.sequences.slots import refuse_off_slots, slot, slots
@@ -40,6 +41,7 @@ class Bilinear(AbstractInContextMap):
     W: Float[Array, "e d"]
     P: Float[Array, "n n"]
 
+    @checked
     def __init__(self, W: ArrayLike, P: ArrayLike) -> None:
         self.W, self.P = _matrices(W=(W, "e d"), P=(P, "n n"))
         if self.P.shape[0] != self.P.shape[1]:
@@ -90,6 +92,7 @@ class SeparableConv(AbstractInContextMap):
     W: Float[Array, "e d"]
     places: Float[Array, " n"]
 
+    @checked
     def __init__(self, kernel: ArrayLike, W: ArrayLike, *, n: int) -> None:
         self.kernel, self.W = _matrices(kernel=(kernel, "w d"), W=(W, "e d"))
         if self.kernel.shape[1] != self.W.shape[1] or len(self.kernel) % 2 == 0:
@@ -159,6 +162,7 @@ class Contexts:
         return self.collisions == 0
 
 
+@checked
 def told_apart(G: Callable[[np.ndarray], ArrayLike], *, tokens: int, n: int, tol: float = 1e-9) -> Contexts:
     """Compare the values of G on all sequences of n different tokens from a grid of [0, 1).
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from measureformer.errors import ConstructionError
 from measureformer.numerics.arrays import positive_int
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import ArrayLike, Side
 from measureformer.sequences.activation import Activation, power_of_two_below
 from measureformer.sequences.codes import CellCodes, bits, cells_of, checked_ramp, checked_size
 from measureformer.sequences.construction import Construction
@@ -19,8 +20,9 @@ from measureformer.sequences.function import SequenceFunction, refuse_not_equiva
 from measureformer.sequences.layers import Bumps, Feed, Shift, Tag
 
 
+@checked
 def compile_yun(
-    f: Callable[[np.ndarray], ArrayLike], *, d: int, n: int, delta: float, positions: bool = False, ramp: float = 1e-3
+    f: Callable[[np.ndarray], ArrayLike], *, d: int, n: int, delta: Side, positions: bool = False, ramp: float = 1e-3
 ) -> Construction:
     """Compile f into a transformer that is close to it on sequences of n tokens in the cube [0, 1]^d.
 

@@ -14,6 +14,7 @@ from measureformer.errors import SupportError
 from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import Key
 from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, w1
@@ -84,6 +85,7 @@ class Continuity(eqx.Module):
         return f"{self.verdict}: no jump on {self.trials} paths, ratios up to {self.lipschitz:.3g}{more}"
 
 
+@checked
 def continuity(f: MeasureMap, domain: AbstractDomain, key: Key, *, trials: int = 24) -> Continuity:
     """Modulus of continuity of the regular derivative of a black box f, and a search for its jumps.
 

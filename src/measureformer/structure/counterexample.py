@@ -13,7 +13,8 @@ from measureformer.maps import AbstractInContextMap
 from measureformer.maps.rows import all_rows
 from measureformer.measures import Discrete
 from measureformer.numerics.arrays import floats, positive_int, scalar
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import Number
 
 ALICE, OTHERS, REST = 0.05, (0.1, -0.08), 1.0
 """Words of the prompts on [−1, 1]: 'Alice' at 0.05 and 'Elise' at −0.05, two more near 0, and the rest at 1."""
@@ -58,7 +59,8 @@ class MapOfMeasures:
         return self.map.push(mu)
 
 
-def counterexample(*, softening: ArrayLike = 0.0) -> MapOfMeasures:
+@checked
+def counterexample(*, softening: Number = 0.0) -> MapOfMeasures:
     """A continuous, support-preserving map f of measures on [−1, 1] that is not a transformer.
 
     f(mu) = φ_m♯mu with φ_m(x) = x + χ(x)/4 · tanh(x/m), where m = ∫χ dmu/|mu| is the mass near 0 and χ is a bump. As
@@ -91,7 +93,8 @@ class Prompts(NamedTuple):
     distance: float
 
 
-def prompts(n: int, *, delta: ArrayLike = ALICE) -> Prompts:
+@checked
+def prompts(n: int, *, delta: Number = ALICE) -> Prompts:
     """Two prompts that differ in their first word only: 'Alice' at delta, or 'Elise' at −delta.
 
     Their distance W_1 = 2·delta/n vanishes as n grows, but the images of the first word under the counterexample stay

@@ -26,7 +26,8 @@ from measureformer.maps.queries import queries_of
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import finite, floats, on_device
 from measureformer.numerics.buckets import bucket, pad_rows
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import ArrayLike, Number
 from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, atoms_of
 from measureformer.structure.recover import on_support
 
@@ -55,6 +56,7 @@ class RegularDerivative(eqx.Module):
     """Radius of the balls around the atoms of f(mu) on which ψ was flattened."""
 
 
+@checked
 def regular_derivative(
     f: MeasureMap,
     mu: AbstractAtomic,
@@ -62,7 +64,7 @@ def regular_derivative(
     psi: Psi,
     *,
     variant: Literal["positive", "probability"] = "positive",
-    width: ArrayLike | None = None,
+    width: Number | None = None,
 ) -> RegularDerivative:
     """Regular part D̄f(mu, x, ψ) of the derivative of a black box f at mu along δ_x.
 
@@ -122,6 +124,7 @@ class Directional(NamedTuple):
     irregular: float
 
 
+@checked
 def directional_derivative(
     G: AbstractInContextMap, mu: AbstractAtomic, x: ArrayLike, psi: Callable[[Array], Array]
 ) -> Directional:

@@ -13,7 +13,8 @@ from measureformer.maps.python import AbstractPythonMap
 from measureformer.maps.queries import queries_of
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import finite, floats, on_device
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import ArrayLike, Number
 from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, atoms_of
 from measureformer.structure.weights import below, binary_marks, carriers, linear_marks, tolerance
 
@@ -125,7 +126,8 @@ class Recovered(AbstractPythonMap):
         return values, np.flatnonzero(found < 0)
 
 
-def recover(f: MeasureMap, *, eps: ArrayLike | None = None) -> Recovered:
+@checked
+def recover(f: MeasureMap, *, eps: Number | None = None) -> Recovered:
     """Recover the in-context map G with f(mu) = G(mu, ·)♯mu from evaluations of the black box f.
 
     G(mu, x) is read off f(mu + ε δ_x), where the mass of the new atom identifies it. Off the support the value is that

@@ -13,8 +13,9 @@ from measureformer.errors import DomainError
 from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import floats, positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
-from measureformer.numerics.types import ArrayLike, Key
+from measureformer.numerics.types import Key, Number
 from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, merged, w1
 from measureformer.structure.probes import admitted, random_measure, require_domain, structured_measures
 from measureformer.structure.weights import SubsetSums, binary_weights
@@ -59,8 +60,9 @@ class SupportReport(eqx.Module):
         return f"not support preserving: {self.witness.explanation} (after {self.total} trials: {tried})"
 
 
+@checked
 def is_support_preserving(
-    f: MeasureMap, domain: AbstractDomain, key: Key, *, trials: int = 20, tol: ArrayLike | None = None
+    f: MeasureMap, domain: AbstractDomain, key: Key, *, trials: int = 20, tol: Number | None = None
 ) -> SupportReport:
     """Search for a measure at which a black box f splits or reweights atoms.
 

@@ -8,6 +8,7 @@ import numpy as np
 from measureformer.errors import SupportError
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import Key
 from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, w1
@@ -83,6 +84,7 @@ class TransformerReport(eqx.Module):
         )
 
 
+@checked
 def is_transformer(f: MeasureMap, domain: AbstractDomain, key: Key, *, trials: int = 16) -> TransformerReport:
     """Decide whether a continuous in-context map represents a black box f between measures.
 

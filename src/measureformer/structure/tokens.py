@@ -15,6 +15,7 @@ from measureformer.measures.atomic import concrete
 from measureformer.measures.discrete import checked_points
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import floats, on_device, positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import ArrayLike, Key
 from measureformer.structure.black_box import MeasureMap, atoms_of
@@ -116,6 +117,7 @@ class TokenMap:
         return Discrete.weighted(out, weights).compact() * float(mu.mass)
 
 
+@checked
 def from_token_map(T: Tokenwise, *, longest: int = LONGEST) -> TokenMap:
     """A map of token arrays as a map between measures.
 
@@ -139,6 +141,7 @@ def from_token_map(T: Tokenwise, *, longest: int = LONGEST) -> TokenMap:
     return TokenMap(T, positive_int(longest, "longest"))
 
 
+@checked
 def to_token_map(f: MeasureMap) -> Callable[[ArrayLike], Array]:
     """A map between measures as a map of token arrays: row i of the result is the image of row i.
 

@@ -11,13 +11,15 @@ from measureformer.measures import Discrete
 from measureformer.measures.atomic import concrete
 from measureformer.measures.gap import LARGEST, subset_sum_gap
 from measureformer.numerics.arrays import floats, on_device
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
-from measureformer.numerics.types import ArrayLike, Key
+from measureformer.numerics.types import Key, Number
 
 ATTEMPTS = 20
 
 
-def generic(mu: Discrete, eps: ArrayLike, key: Key) -> Discrete:
+@checked
+def generic(mu: Discrete, eps: Number, key: Key) -> Discrete:
     """A measure near mu whose sets of atoms all have different masses.
 
     Coincident atoms are joined first. The mass stays, and half the sum of all changes of weights is at most

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from measureformer.errors import TextError
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import PathLike
 
 PIECE = 2000
 """Characters of a held-out piece."""
 
 
+@checked
 def read_text(path: PathLike) -> str:
     """Read a text file; one that is empty or not UTF-8 is refused.
 

@@ -15,10 +15,12 @@ from measureformer.errors import OptionError, TextError
 from measureformer.incontext.language import LanguageModel
 from measureformer.numerics.arrays import positive_int, prng_key
 from measureformer.numerics.buckets import bucket
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import Key
 from measureformer.text.saved import TextModel
 
 
+@checked
 def generate(
     text_model: TextModel,
     prompt: str,

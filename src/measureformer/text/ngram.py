@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from measureformer.errors import TextError, TooManyAtomsError
 from measureformer.numerics.arrays import positive_int
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import ArrayLike, Real
 
 DISCOUNT = 0.75
 """Subtracted from every count; the usual value."""
@@ -65,7 +66,8 @@ class NGram(NamedTuple):
         return float(np.exp(-np.mean(np.log(self.probabilities(tokens)))))
 
 
-def ngram(tokens: ArrayLike, vocabulary: int, *, order: int = 3) -> NGram:
+@checked
+def ngram(tokens: Annotated[ArrayLike, Real(axes=1)], vocabulary: int, *, order: int = 3) -> NGram:
     """Train an n-gram model: counts of strings; shorter ones count the different tokens before them.
 
     Arguments:

@@ -14,6 +14,7 @@ from measureformer.errors import MeasureformerError, OptionError
 from measureformer.incontext.blocks import EPS, Blocks
 from measureformer.incontext.language import LanguageModel
 from measureformer.numerics.arrays import on_device
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
 from measureformer.storage.folder import damaged, read_json, read_tensors
@@ -87,6 +88,7 @@ def check_architecture(architecture: Architecture) -> None:
         )
 
 
+@checked
 def load_text(folder: PathLike) -> TextModel:
     """Load a model that `train_text(…, save=folder)` or `save_text` saved.
 

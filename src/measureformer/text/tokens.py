@@ -15,6 +15,7 @@ import numpy as np
 
 from measureformer.errors import DependencyError, TextError, need
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import checked
 
 
 class Tokenizer(eqx.Module):
@@ -37,6 +38,7 @@ class Tokenizer(eqx.Module):
     alphabet: str = eqx.field(static=True, default="")
 
     @staticmethod
+    @checked
     def characters(text: str) -> Tokenizer:
         """One token for each character that occurs in a text.
 
@@ -49,6 +51,7 @@ class Tokenizer(eqx.Module):
         return Tokenizer(json.dumps(_file(alphabet), ensure_ascii=False), alphabet)
 
     @staticmethod
+    @checked
     def byte_pairs(text: str, *, size: int = 512) -> Tokenizer:
         """Learn byte pairs; 256 of the tokens are single bytes, so every text can be encoded.
 
@@ -69,6 +72,7 @@ class Tokenizer(eqx.Module):
         return Tokenizer(made.to_str())
 
     @staticmethod
+    @checked
     def from_json(description: str) -> Tokenizer:
         """The tokenizer of a `tokenizer.json`; ValueError if the library cannot read it.
 

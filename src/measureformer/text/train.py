@@ -14,6 +14,7 @@ from measureformer.errors import DtypeError, OptionError, TextError
 from measureformer.incontext.language import CorpusLoss, LanguageModel
 from measureformer.incontext.train import not_finite
 from measureformer.numerics.arrays import positive_int, prng_key
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import two_keys
 from measureformer.numerics.types import ArrayLike, Key, PathLike
 from measureformer.storage.folder import RunFolder
@@ -43,6 +44,7 @@ class TextTrained:
     """The same of a trigram model with Kneser–Ney smoothing, trained on the same tokens."""
 
 
+@checked
 def train_text(
     text: str,
     key: Key,
@@ -135,6 +137,7 @@ def _tokens(text: str, tokenizer: str, context: int) -> tuple[Tokenizer, np.ndar
     return tools, seen, unseen
 
 
+@checked
 def perplexity(model: LanguageModel, tokens: ArrayLike) -> float:
     """exp of the mean −log p of tokens, each given at least half a context (less at the beginning).
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from measureformer.errors import DimensionMismatchError, OptionError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import check_fields
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Architecture:
     branch: float = 1.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("width", "layers", "heads", "units"):
             positive_int(getattr(self, name), "hidden" if name == "units" else name)
         if self.width % self.heads:

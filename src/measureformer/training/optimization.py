@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from measureformer.errors import OptionError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import check_fields
 
 Method = Literal["adam", "sgd", "momentum", "normalized", "sign"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -46,6 +47,7 @@ class Optimization:
     tol: float | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         positive_int(self.steps, "steps")
         positive_int(self.batch, "batch")
         if self.method not in METHODS:

@@ -88,16 +88,26 @@ def _traced_cloud(measure: AbstractAtomic) -> tuple[Array, Array, Array]:
     return points, measure.probabilities(), measure.log_mass
 
 
+LARGEST = 100
+"""Finite exponents are not larger."""
+
+
 def exponent(p: Any) -> float:
     """Refuse a p that is not a number ≥ 1."""
     if isinstance(p, bool) or not isinstance(p, Real):
         raise DtypeError(got=f"p = {str(p)[:40]} of type {type(p).__name__}", need="a number", do="Pass p as a float.")
-    number = float(p)
+    number = float(p) if p == math.inf or p < 1e300 else 1e300
     if not number >= 1:
         raise OptionError(
             got=f"p = {number:g}",
             need="p ≥ 1: below, the cost is not convex and W_p not a distance",
             do="Take p = 1 or 2, or p = inf on the line.",
+        )
+    if LARGEST < number < math.inf:
+        raise OptionError(
+            got=f"p = {number:g}",
+            need=f"p ≤ {LARGEST}: beyond, powers of distances overflow",
+            do="Take p = inf on the line.",
         )
     return number
 

@@ -17,6 +17,7 @@ from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics import edge
 from measureformer.numerics.arrays import cast, common_dtype, floats, host, is_traced, namespace, on_device
+from measureformer.numerics.checked import checked
 from measureformer.numerics.sinkhorn import (
     Softmin,
     sinkhorn_potentials,
@@ -24,7 +25,7 @@ from measureformer.numerics.sinkhorn import (
     swept,
     symmetric_potentials,
 )
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.types import Count, Number
 from measureformer.transport.intake import compared
 
 STORED = 1 << 23
@@ -74,8 +75,9 @@ class Entropic(eqx.Module):
         return on_device(namespace(costs, self.cost).maximum(host(self.cost) - (costs[0] + costs[1]) / 2, 0))
 
 
+@checked
 def sinkhorn(
-    mu: AbstractMeasure, nu: AbstractMeasure, *, eps: ArrayLike, tol: float = 1e-9, max_iterations: int = 10_000
+    mu: AbstractMeasure, nu: AbstractMeasure, *, eps: Number, tol: float = 1e-9, max_iterations: Count = 10_000
 ) -> Entropic:
     """Entropic transport for the cost |x−y|², by Sinkhorn's iteration in the log domain.
 

@@ -12,15 +12,17 @@ from jaxtyping import Array, Float
 from measureformer.errors import NoClosedFormError, OptionError
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import namespace, positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import normal
-from measureformer.numerics.types import Key
+from measureformer.numerics.types import Key, Size
 from measureformer.transport.intake import compared, exponent
 from measureformer.transport.line import line_cost
 from measureformer.transport.sparse import Atoms, library, root
 
 
+@checked
 def sliced_wasserstein(
-    mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2, *, key: Key, projections: int = 128
+    mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2, *, key: Key, projections: Size = 128
 ) -> Float[Array, ""]:
     """(average over unit vectors θ of W_p(θ♯mu, θ♯nu)^p)^{1/p}, estimated from random θ.
 

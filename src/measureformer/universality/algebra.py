@@ -15,6 +15,7 @@ from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import concrete
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import cast, common_dtype, finite, floats, owned, scalar
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 from measureformer.universality.factors import Factors
 
@@ -102,6 +103,7 @@ class Block(AbstractExpression):
     u: Float[Array, " d"]
     v: Float[Array, " d"]
 
+    @checked
     def __init__(
         self, A: ArrayLike | None, b: ArrayLike | None, c: ArrayLike | None, u: ArrayLike | None, v: ArrayLike | None
     ) -> None:

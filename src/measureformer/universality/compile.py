@@ -11,6 +11,7 @@ import numpy as np
 from measureformer.errors import DimensionMismatchError, DtypeError, OptionError, ToleranceError
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import owned, positive_int
+from measureformer.numerics.checked import checked
 from measureformer.universality.algebra import AbstractExpression, Expression
 from measureformer.universality.compiled import Compiled, Layers, blank, stacked
 from measureformer.universality.perceptron import Perceptron, Places
@@ -21,6 +22,7 @@ MEMORY = 1 << 28
 """Bytes of weights in hidden layers beyond which compilation is refused."""
 
 
+@checked
 def compile(
     expression: AbstractExpression,
     domain: AbstractDomain,

@@ -12,6 +12,7 @@ from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator, two_keys
 from measureformer.numerics.types import Key
 from measureformer.structure import recover
@@ -66,6 +67,7 @@ class MapFit:
     held_out: MapErrors
 
 
+@checked
 def fit_map(
     f: Callable[[Discrete], Discrete],
     domain: AbstractDomain,

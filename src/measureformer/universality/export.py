@@ -12,6 +12,7 @@ import numpy as np
 from measureformer.errors import CheckpointError, SavedRunError
 from measureformer.measures.domain import AbstractDomain, Ball, Box
 from measureformer.numerics.arrays import owned, positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
 from measureformer.storage.safetensors import read_safetensors, to_safetensors
@@ -58,6 +59,7 @@ def state_dict(net: Compiled) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(entry) for name, entry in entries.items()}
 
 
+@checked
 def load_compiled(path: PathLike) -> Compiled:
     """Load a compiled network, with its error bound, from a file that `net.save(path)` wrote.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from measureformer.errors import DtypeError, OptionError
 from measureformer.measures.domain import AbstractDomain
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import Key
 from measureformer.parallel.progress import bar
@@ -110,6 +111,7 @@ class Fit:
         return "\n".join([*lines, f"{self.verdict}: {said[self.verdict]}"])
 
 
+@checked
 def fit(target: Target, domain: AbstractDomain, key: Key, *, tol: float = 1e-3, search: Search | None = None) -> Fit:
     """A polynomial in blocks near a continuous target Γ*(mu, x), by orthogonal matching pursuit.
 

@@ -10,6 +10,7 @@ import numpy as np
 from measureformer.errors import DtypeError, OptionError
 from measureformer.measures import SpaceTime
 from measureformer.measures.atomic import concrete
+from measureformer.numerics.checked import checked
 from measureformer.transport import wasserstein
 
 
@@ -22,6 +23,7 @@ class TimeLipschitz(NamedTuple):
     """W_p between the contexts at each time and the next."""
 
 
+@checked
 def time_lipschitz(sigma: SpaceTime, *, p: float = 2) -> TimeLipschitz:
     """Smallest C with W_p(mu_s, mu_t) ≤ C |s − t| at the times of atoms; mu_t is what is seen at t, normalised.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Annotated, NamedTuple, cast
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -15,8 +15,9 @@ from measureformer.measures import AbstractMeasure, Discrete
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import default_float, finite, floats, positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
-from measureformer.numerics.types import ArrayLike, Key
+from measureformer.numerics.types import ArrayLike, Key, Within
 
 NODES = 33
 """Chebyshev nodes at which L_1 is asked: enough for |b·y| ≤ 1, where it is analytic beyond the interval."""
@@ -24,6 +25,7 @@ MOST_ATOMS = 6
 """Moments of more atoms differ by less than the rounding of the values."""
 
 
+@checked
 def tilted_mean(mu: AbstractMeasure, b: ArrayLike) -> np.ndarray:
     """Tilted means ∫ y e^{⟨b,y⟩} dmu / ∫ e^{⟨b,y⟩} dmu: the blocks with A = u = c = 0, for all v at once.
 
@@ -54,6 +56,7 @@ class Moments(NamedTuple):
     errors: np.ndarray
 
 
+@checked
 def moments(first: Callable[[np.ndarray], ArrayLike], order: int, *, reach: float = 1.0) -> Moments:
     """Moments of a probability measure on the line up to `order`, from values of L_1 alone.
 
@@ -104,6 +107,7 @@ def _climb(first: np.ndarray, order: int, reach: float) -> np.ndarray:
     return np.asarray(out)
 
 
+@checked
 def atoms_of_moments(values: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Places (n,) and weights (n,) of the measure on the line with n atoms and given moments (Prony).
 
@@ -134,7 +138,15 @@ def atoms_of_moments(values: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]
     return places, weights
 
 
-def identify(tilted: Callable[[np.ndarray], ArrayLike], dim: int, n: int, key: Key, *, radius: float = 1.0) -> Discrete:
+@checked
+def identify(
+    tilted: Callable[[np.ndarray], ArrayLike],
+    dim: int,
+    n: int,
+    key: Key,
+    *,
+    radius: Annotated[float, Within(1e-100, 1e6)] = 1.0,
+) -> Discrete:
     """Identify a measure with n atoms from the values of its blocks, that is, from its tilted means.
 
     Along one random direction θ, b = sθ, the values in that direction are L_1 of the slice θ♯mu: its moments give the

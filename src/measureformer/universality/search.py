@@ -9,6 +9,7 @@ import numpy as np
 from measureformer.errors import OptionError
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import check_fields
 from measureformer.universality.factors import Factors
 
 
@@ -45,6 +46,7 @@ class Search:
     rounds: int = 24
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("terms", "degree", "blocks", "candidates", "contexts", "queries", "atoms", "rounds"):
             positive_int(getattr(self, name), name)
         if not 0 < self.sharpness < np.inf:

@@ -14,6 +14,7 @@ from measureformer.maps.rows import all_rows
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import scalar
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
@@ -93,6 +94,7 @@ class _KernelRegression(eqx.Module):
         return kernel @ y[:, 1] / jnp.sum(kernel)
 
 
+@checked
 def mean(dim: int) -> Functional:
     """(mu, x) ↦ the mean of mu.
 
@@ -106,6 +108,7 @@ def mean(dim: int) -> Functional:
     return Functional(_mean, dim=dim, out=dim)
 
 
+@checked
 def variance(dim: int) -> Functional:
     """(mu, x) ↦ ∫ |y − mean|² dmu/|mu|.
 

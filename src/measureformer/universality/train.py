@@ -17,6 +17,7 @@ from measureformer.maps.transformer import Transformer
 from measureformer.measures import Discrete
 from measureformer.measures.domain import AbstractDomain
 from measureformer.numerics.arrays import prng_key
+from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import Key, PathLike
 from measureformer.storage.folder import RunFolder
@@ -54,6 +55,7 @@ class Trained:
     """Largest deviation of the target from its mean on the held-out measures."""
 
 
+@checked
 def train_functional(
     target: Target,
     domain: AbstractDomain,

@@ -15,7 +15,8 @@ from measureformer.attention.grid.costs import Costs
 from measureformer.attention.grid.sums import Direct, Group, Points, inside, interpolate, multiply, one_by_one, spread
 from measureformer.numerics.arrays import floats, host, namespace
 from measureformer.numerics.buckets import bucket
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import ArrayLike, Extended
 
 DEFAULT_TOL = 1e-9
 
@@ -94,16 +95,17 @@ class GridPlan(eqx.Module):
     """For causal sums, instead of groups of boxes: running sums, which are added up."""
 
     @staticmethod
+    @checked
     def make(
         q: ArrayLike,
         k: ArrayLike,
-        log_weights: ArrayLike | None = None,
+        log_weights: Extended | None = None,
         *,
         tol: float = DEFAULT_TOL,
         margin: float = 0.0,
         columns: int = 3,
         costs: Costs | None = None,
-        times: tuple[ArrayLike, ArrayLike] | None = None,
+        times: tuple[Extended, Extended] | None = None,
         window: float | None = None,
     ) -> GridPlan:
         """A plan for concrete queries and keys in dimension 1, 2 or 3.

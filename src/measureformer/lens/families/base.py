@@ -18,6 +18,7 @@ from measureformer.maps.affine import AffineAttention, RotaryAttention
 from measureformer.maps.compose import Compose
 from measureformer.measures import SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
+from measureformer.numerics.checked import checked
 
 Heads = AffineAttention | RotaryAttention
 LARGEST = 1e300
@@ -127,6 +128,7 @@ class Family:
 _REGISTRY: dict[str, Family] = {}
 
 
+@checked
 def register(family: Family) -> Family:
     """Make a family of models known to `mf.lens.load`, under each of its model types.
 

@@ -26,6 +26,7 @@ from measureformer.lens.families.base import (
 )
 from measureformer.maps import MLP, AffineAttention, LayerNorm
 from measureformer.measures import Discrete
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 LAYER = "transformer_encoder.layers.{}."
@@ -50,6 +51,7 @@ class Table:
     queries: np.ndarray
     weights: np.ndarray
 
+    @checked
     def __init__(self, X: ArrayLike, y: ArrayLike, queries: ArrayLike, weights: ArrayLike | None = None) -> None:
         X, queries = (np.atleast_2d(np.asarray(rows, np.float64)) for rows in (X, queries))
         y = np.asarray(y, np.float64)

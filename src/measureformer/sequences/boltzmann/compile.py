@@ -10,7 +10,8 @@ import numpy as np
 
 from measureformer.errors import ShapeError
 from measureformer.numerics.arrays import finite, floats, positive_int
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import ArrayLike, Side
 from measureformer.sequences.boltzmann.memory import Memory, remembered
 from measureformer.sequences.budget import distance
 from measureformer.sequences.codes import CellCodes, cells_of, checked_ramp, checked_size
@@ -92,8 +93,9 @@ class OneLayer:
         return self.memory.as_map() @ MLP(W1, b1, W2, np.full(d, 0.5 / D))
 
 
+@checked
 def compile_one_layer(
-    f: Callable[[np.ndarray], ArrayLike], *, d: int, n: int, delta: float, ramp: float = 1e-3
+    f: Callable[[np.ndarray], ArrayLike], *, d: int, n: int, delta: Side, ramp: float = 1e-3
 ) -> OneLayer:
     """Compile f into a network with one softmax head, close to it on sequences of n tokens in the cube [0, 1]^d.
 

@@ -10,6 +10,7 @@ import numpy as np
 from measureformer.errors import ShapeError
 from measureformer.maps.heads import AbstractHeads
 from measureformer.numerics.arrays import finite, floats, positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 
@@ -29,6 +30,7 @@ class Collision:
     second: np.ndarray
 
 
+@checked
 def hardmax_collision(tokens: ArrayLike, n: int, heads: AbstractHeads | None = None) -> Collision | None:
     """Find two contexts of a token for which one layer of hard attention gives it the same value, or None.
 

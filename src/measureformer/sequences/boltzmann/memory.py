@@ -11,6 +11,7 @@ import numpy as np
 
 from measureformer.errors import ConstructionError, DimensionMismatchError, DomainError, OptionError, ShapeError
 from measureformer.numerics.arrays import finite, floats
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 from measureformer.sequences.boltzmann.operator import kajitsuka24_log_separation, multiprecision
 
@@ -128,6 +129,7 @@ class Memory:
         return np.diff(self.codes).min() / 2 if len(self.codes) > 1 else 1.0
 
 
+@checked
 def memorize(sequences: ArrayLike, targets: ArrayLike, mode: Mode = "practical") -> Memory:
     """Memorise sequences and targets in one softmax layer and a look-up.
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
 from measureformer.errors import OptionError, need
 from measureformer.numerics.arrays import finite, floats, positive_int
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import ArrayLike, Filled, Real, Size
+
+Exponents: TypeAlias = Annotated[ArrayLike, Real(filled=True, least=-1e4, most=1e4)]
+"""Numbers whose exponentials are computed, with a digit for each two units of their spread."""
 
 
-def boltz(a: ArrayLike) -> np.ndarray:
+@checked
+def boltz(a: Filled) -> np.ndarray:
     """Boltzmann operator Σ_i a_i e^{a_i} / Σ_i e^{a_i}: at most the maximum, equivariant under shifts.
 
     Arguments:
@@ -30,7 +35,8 @@ def boltz(a: ArrayLike) -> np.ndarray:
     return np.asarray((a * shares).sum(axis=-1) / shares.sum(axis=-1))
 
 
-def log_boltz_gap(a: ArrayLike, b: ArrayLike) -> float:
+@checked
+def log_boltz_gap(a: Exponents, b: Exponents) -> float:
     """ln |boltz(a) − boltz(b)|, computed with as many digits as it needs; −inf if they are equal.
 
     If two vectors share their largest entries, their values agree to more digits than float64 has.
@@ -87,7 +93,8 @@ def kajitsuka24_separation(n: int, r: float) -> float:
     return math.log(n) ** 2 * math.exp(-2 * r)
 
 
-def kajitsuka24_log_separation(n: int, d: int, tokens: int, sizes: tuple[float, float, float]) -> float:
+@checked
+def kajitsuka24_log_separation(n: Size, d: Size, tokens: Size, sizes: tuple[float, float, float]) -> float:
     """Decimal logarithm of the separation of contexts that one softmax layer of rank 1 guarantees.
 
     Arguments:

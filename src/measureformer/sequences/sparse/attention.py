@@ -22,6 +22,7 @@ from measureformer.maps.variants import HardmaxAttention
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.gaussian import AbstractGaussianLike
 from measureformer.numerics.arrays import host, is_traced, owned, positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 from measureformer.sequences.slots import refuse_off_slots, slot, slots
 from measureformer.sequences.sparse.patterns import as_pattern
@@ -108,6 +109,7 @@ class SparseAttention(AbstractWrapper):
     widest: int = eqx.field(static=True)
     """Most tokens that one query sees."""
 
+    @checked
     def __init__(self, map: AbstractInContextMap, pattern: ArrayLike | Connections) -> None:
         if not isinstance(map, (Attention, HardmaxAttention)):
             raise DtypeError(

@@ -9,7 +9,8 @@ import numpy as np
 
 from measureformer.errors import ConstructionError
 from measureformer.numerics.arrays import positive_int
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.checked import checked
+from measureformer.numerics.types import ArrayLike, Side
 from measureformer.sequences import yun
 from measureformer.sequences.codes import CellCodes, cells_of, checked_size
 from measureformer.sequences.construction import Construction
@@ -19,8 +20,9 @@ from measureformer.sequences.sparse.conditions import Conditions, check_pattern
 from measureformer.sequences.sparse.patterns import Pattern, as_pattern
 
 
+@checked
 def compile_sparse(
-    f: Callable[[np.ndarray], ArrayLike], pattern: Pattern, *, d: int, delta: float, ramp: float = 1e-3
+    f: Callable[[np.ndarray], ArrayLike], pattern: Pattern, *, d: int, delta: Side, ramp: float = 1e-3
 ) -> Construction:
     """Compile f into a transformer with this mask that is close to it on sequences of tokens in the cube [0, 1]^d.
 

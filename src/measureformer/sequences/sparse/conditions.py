@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from scipy.sparse import csr_array
 
+from measureformer.numerics.checked import checked
 from measureformer.sequences.sparse.chain import csgraph, hamiltonian_path, path_cover
 from measureformer.sequences.sparse.patterns import Pattern, as_pattern
 
@@ -93,6 +94,7 @@ class Conditions:
         )
 
 
+@checked
 def check_pattern(pattern: Pattern, *, n: int | None = None, seconds: float = 2.0) -> Conditions:
     """Check whether transformers with this mask approximate all continuous functions of n tokens.
 
@@ -207,6 +209,7 @@ class Suggestion:
     conditions: Conditions
 
 
+@checked
 def suggest_pattern(pattern: Pattern, *, n: int | None = None, seconds: float = 2.0) -> Suggestion:
     """Add few connections to a pattern so that it satisfies the conditions of `check_pattern`.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from measureformer.errors import DtypeError, OptionError, ShapeError
 from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike
 
 SEED = 2020
@@ -18,6 +19,7 @@ Pattern: TypeAlias = ArrayLike | Callable[[Any, Any], Any]
 """A boolean array (n, n) or (p, n, n), or a function of query and token, called with arrays if it takes them."""
 
 
+@checked
 def sparse_pattern(
     name: Family, n: int, *, width: int | None = None, globals: int | None = None, random: int | None = None
 ) -> np.ndarray:
