@@ -25,7 +25,7 @@ from measureformer.training.architecture import Architecture
 from measureformer.universality import Search, fit, fit_map, train_functional
 from measureformer.universality.corollary import map_errors
 from measureformer.universality.lessons import CLIMBS, LARGE, LESSONS, POOL, SHARE, STEPS
-from measureformer.universality.targets import kernel_regression, smooth_quantile, softmin_distance
+from measureformer.universality.targets import distance_to_uniform, kernel_regression, smooth_quantile, softmin_distance
 
 LINE, WIDE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
 SEEDS, OF_TARGETS = range(3), range(110, 115)
@@ -52,7 +52,7 @@ TARGETS = {
     "mean": (mf.universality.mean(1), LINE),
     "variance": (mf.universality.variance(1), LINE),
     "smooth quantile": (smooth_quantile(0.3, 0.2), LINE),
-    "W_1 to the uniform law": (mf.universality.distance_to_uniform(), LINE),
+    "W_1 to the uniform law": (distance_to_uniform(), LINE),
     "soft distance": (softmin_distance(1, 0.5), LINE),
     "kernel regression": (kernel_regression(1.0), PLANE),
     "Vlasov": (vlasov(UNIT), WIDE),

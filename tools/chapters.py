@@ -30,6 +30,7 @@ PAGES = (
         "reading_map",
         "corrections",
         "limits",
+        "reliability",
         "imports",
         "architecture",
     ),

@@ -19,7 +19,7 @@ SIZES = ((3, 20, 2, 2), (3, 1100, 3, 2))
 
 @pytest.mark.parametrize(("dtype", "odds"), [(np.float32, (1, 0)), (np.float64, (1, 1))])
 def test_error_bounds_hold_for_every_family(dtype: Any, odds: tuple[float, float]) -> None:
-    found = sample(attend_attack(dtype, sizes=SIZES, odds=odds), 400)
+    found = sample(attend_attack(dtype, sizes=SIZES, odds=odds), 320)
     assert found["refused"] < found.total() / 4
 
 

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from attacks import sample
-from attacks_learning import svm_attack
+from attacks_learning import nuclear_attack, svm_attack
 from measureformer.errors import ToleranceError
 from measureformer.implicit_bias import Problem
 
 
 def test_the_lower_norm_is_below_the_least_one() -> None:
     assert sample(svm_attack, 300)["held"] > 250
+    assert sample(nuclear_attack, 12)["held"] > 8
 
 
 def test_coefficients_whose_squares_underflow_are_refused() -> None:

@@ -17,6 +17,7 @@ from scipy.stats import binomtest
 import measureformer as mf
 from measureformer.attention.coverage import fewest
 from measureformer.errors import DtypeError, NoClosedFormError, NothingVisibleError, OptionError, ShapeError
+from measureformer.memory.capacity import bit_error
 from measureformer.memory.capacity_curve import CapacityCurve, wilson
 from measureformer.numerics.random import generator
 
@@ -40,8 +41,8 @@ class TestCapacity:
 
     def test_bit_errors_against_the_normal_law(self) -> None:
         curve = M.capacity(M.Polynomial(2), 200, [40], KEY, trials=20, criterion="each")
-        assert abs(curve.bit_errors[0] - M.bit_error(40, 200)) < 5 * curve.bit_errors_error[0] + 5e-4
-        assert float(M.bit_error(28, 200)) == pytest.approx(3.76e-3, rel=0.02)
+        assert abs(curve.bit_errors[0] - bit_error(40, 200)) < 5 * curve.bit_errors_error[0] + 5e-4
+        assert float(bit_error(28, 200)) == pytest.approx(3.76e-3, rel=0.02)
 
     def test_wilson_is_the_one_of_scipy(self) -> None:
         for k, n in ((0, 10), (3, 10), (10, 10), (57, 200)):

@@ -16,7 +16,7 @@ from attacks_regularity import lipschitz_attack
     ("dtype", "chain"), [(np.float32, ("mlp", "layernorm", "linear")), (np.float64, ("unitnorm", "block"))]
 )
 def test_brackets_hold_on_ill_conditioned_compositions(dtype: Any, chain: tuple[str, ...]) -> None:
-    assert sample(lipschitz_attack(dtype, (chain,)), 60)["held"] > 50
+    assert sample(lipschitz_attack(dtype, (chain,)), 24)["held"] > 20
 
 
 def test_atoms_that_are_too_light_for_the_precision_do_not_converge() -> None:

@@ -17,7 +17,7 @@ from measureformer.universality.lawson import left_out, levelled
 from measureformer.universality.lessons import _Data, _Teacher
 from measureformer.universality.pursuit import basis, leverages, nested, pursue
 from measureformer.universality.search import dictionary
-from measureformer.universality.targets import kernel_regression, smooth_quantile, softmin_distance
+from measureformer.universality.targets import distance_to_uniform, kernel_regression, smooth_quantile, softmin_distance
 
 LINE, PLANE = mf.Box([0.0], [1.0]), mf.Box([-1.0, -1.0], [1.0, 1.0])
 SEARCH = Search(terms=100, blocks=120, candidates=400, contexts=400, atoms=12, rounds=1)
@@ -45,7 +45,7 @@ TARGETS = {
     "mean": (mf.universality.mean(1), LINE),
     "variance": (mf.universality.variance(1), LINE),
     "smooth quantile": (smooth_quantile(0.3, 0.2), LINE),
-    "W_1 to the uniform law": (mf.universality.distance_to_uniform(), LINE),
+    "W_1 to the uniform law": (distance_to_uniform(), LINE),
     "soft distance": (softmin_distance(1, 0.5), LINE),
     "kernel regression": (kernel_regression(1.0), PLANE),
     "Vlasov": (vlasov, mf.Box([-1.0], [1.0])),
@@ -115,7 +115,7 @@ def test_python_functions_are_targets_like_maps() -> None:
     contexts = drawn(rng, LINE, 12, [1, 3, 5], 3)
     for target, plain in (
         (mf.universality.variance(1), lambda mu, x: np.full(len(x), np.asarray(mu.covariance())[0, 0])),
-        (mf.universality.distance_to_uniform(), _w1),
+        (distance_to_uniform(), _w1),
     ):
         np.testing.assert_allclose(answers(target, contexts), answers(plain, contexts), rtol=0, atol=2e-4)
     np.testing.assert_allclose(answers(mf.universality.variance(1), contexts)[..., 0], _variances(contexts), atol=1e-13)
@@ -227,7 +227,7 @@ def test_leverage_is_large_where_data_are_missing() -> None:
 def test_searched_measures_leave_less_freedom_and_smaller_errors() -> None:
     # kills: climbs that go down or nowhere, the same measures added again, scores of other monomials
     search = Search(terms=60, blocks=60, candidates=300, contexts=60, atoms=8)
-    rng, target = np.random.default_rng(6), mf.universality.distance_to_uniform()
+    rng, target = np.random.default_rng(6), distance_to_uniform()
     factors, products = dictionary(rng, LINE, search)
     teacher = _Teacher(rng, LINE, target, factors, products[:: len(products) // 59], 1e-6)
     start = teacher.data(drawn(rng, LINE, 300, [1, 2, 3, 5, 8], 2))

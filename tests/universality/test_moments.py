@@ -9,6 +9,7 @@ from scipy.integrate import quad
 
 import measureformer as mf
 from measureformer import errors
+from measureformer.universality.moments import atoms_of_moments
 
 universality = mf.universality
 
@@ -54,7 +55,7 @@ def test_moments_follow_from_values_of_one_block(n: int) -> None:
 def test_atoms_follow_from_moments() -> None:
     mu = line(2, 4)
     p, y = np.asarray(mu.probabilities()), np.asarray(mu.points)[:, 0]
-    places, weights = universality.atoms_of_moments([p @ y**k for k in range(8)], 4)
+    places, weights = atoms_of_moments([p @ y**k for k in range(8)], 4)
     np.testing.assert_allclose(places, np.sort(y), atol=1e-9)
     np.testing.assert_allclose(weights, p[np.argsort(y)], atol=1e-9)
 
@@ -102,7 +103,7 @@ def test_refusals() -> None:
     with pytest.raises(errors.OptionError, match="reach"):
         universality.moments(np.tanh, 2, reach=0.0)
     with pytest.raises(errors.ShapeError, match="n atoms need 2n"):
-        universality.atoms_of_moments([1.0, 0.0], 2)
+        atoms_of_moments([1.0, 0.0], 2)
     with pytest.raises(errors.TooManyAtomsError, match="n = 9"):
         universality.identify(lambda b: b, 1, 9, key)
     with pytest.raises(errors.OptionError, match="radius"):

@@ -33,11 +33,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from measureformer.attention.blocks import Keys, Queries
 from measureformer.attention.streaming import block_of, reach
+from measureformer.numerics.arrays import namespace
 from measureformer.numerics.norms import norms
 
 EXP = 4
@@ -79,7 +79,7 @@ def relative_error(extent: Any, lengths: Any, dim: int, n: int, block: tuple[int
         n: the number of keys.
         block: keys in one block, and the number of blocks.
     """
-    xp: Any = np if isinstance(extent, (np.ndarray, np.generic)) else jnp
+    xp = namespace(extent)
     info = jnp.finfo(extent.dtype)
     unit, tiny, (size, blocks) = info.eps / 2, float(info.tiny), block
 

@@ -131,7 +131,7 @@ def _largest(rows: np.ndarray) -> np.ndarray:
     return np.abs(rows).max(axis=1)
 
 
-def _divided(rows: Array, total: Callable[..., Array], eps: Array, unit: ArrayLike = 1.0) -> Array:
+def _divided(rows: Array, total: Callable[..., Array], eps: Array, unit: Array | float = 1.0) -> Array:
     """rows/√(total of their squares + eps·unit²), none of which over- or underflows, for rows times powers of two.
 
     0/0 is NaN, which the edge refuses.

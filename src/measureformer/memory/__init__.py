@@ -7,7 +7,6 @@ from measureformer.memory.attention import as_attention as as_attention
 from measureformer.memory.attention import as_memory as as_memory
 from measureformer.memory.capacity import amit85_capacity as amit85_capacity
 from measureformer.memory.capacity import birthday_capacity as birthday_capacity
-from measureformer.memory.capacity import bit_error as bit_error
 from measureformer.memory.capacity import demircigil17_capacity as demircigil17_capacity
 from measureformer.memory.capacity import krotov16_capacity as krotov16_capacity
 from measureformer.memory.capacity import mceliece87_capacity as mceliece87_capacity

@@ -134,8 +134,7 @@ def bit_error(n: Positive, d: NotNegative) -> np.ndarray:
     Statement   the field at a bit is d plus n − 1 sums of d random signs: P ≈ ½ erfc(√(d/(2n)))
     Ref         amit1985; ramsauer2020, Appendix A.
 
-    >>> import measureformer as mf
-    >>> round(float(mf.memory.bit_error(40, 200)), 4)
+    >>> round(float(bit_error(40, 200)), 4)
     0.0127
     """
     from scipy.special import erfc

@@ -10,12 +10,10 @@ from measureformer.universality.corollary import fit_map as fit_map
 from measureformer.universality.export import load_compiled as load_compiled
 from measureformer.universality.fit import fit as fit
 from measureformer.universality.masked import time_lipschitz as time_lipschitz
-from measureformer.universality.moments import atoms_of_moments as atoms_of_moments
 from measureformer.universality.moments import identify as identify
 from measureformer.universality.moments import moments as moments
 from measureformer.universality.moments import tilted_mean as tilted_mean
 from measureformer.universality.search import Search as Search
-from measureformer.universality.targets import distance_to_uniform as distance_to_uniform
 from measureformer.universality.targets import mean as mean
 from measureformer.universality.targets import variance as variance
 from measureformer.universality.train import train_functional as train_functional

@@ -121,7 +121,7 @@ def atoms_of_moments(values: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]
     Ref         prony1795; golub1969.
 
     >>> import measureformer as mf
-    >>> places, weights = mf.universality.atoms_of_moments([1.0, 0.5, 1.0, 0.5], 2)
+    >>> places, weights = atoms_of_moments([1.0, 0.5, 1.0, 0.5], 2)
     >>> places.round(9).tolist(), weights.round(9).tolist()
     ([-1.0, 1.0], [0.25, 0.75])
     """

@@ -143,7 +143,7 @@ def distance_to_uniform() -> Functional:
     Ref         peyre2019.
 
     >>> import measureformer as mf
-    >>> mf.universality.distance_to_uniform()(mf.Discrete.dirac([0.5]), [0.0]).tolist()
+    >>> distance_to_uniform()(mf.Discrete.dirac([0.5]), [0.0]).tolist()
     [0.25]
     """
     return Functional(_distance_to_uniform, dim=1, out=1)

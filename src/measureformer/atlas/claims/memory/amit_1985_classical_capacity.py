@@ -15,7 +15,8 @@ import jax
 import numpy as np
 
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
-from measureformer.memory import Polynomial, amit85_capacity, bit_error, capacity, mceliece87_capacity
+from measureformer.memory import Polynomial, amit85_capacity, capacity, mceliece87_capacity
+from measureformer.memory.capacity import bit_error
 from measureformer.memory.capacity_curve import CapacityCurve
 
 
