@@ -1,8 +1,8 @@
 """Figures of the last full run in `docs/reliability.md`: each program writes its own marked block.
 
-    <!-- figures: NAME -->
-    …
-    <!-- end -->
+<!-- figures: NAME -->
+…
+<!-- end -->
 """
 
 from __future__ import annotations
