@@ -11,13 +11,14 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, SupportsFloat, cast
 
+from measureformer.atlas.kinds import Kind
 from measureformer.atlas.trials import Trial
 from measureformer.errors import ResultFormatError
 from measureformer.figures.figure import Figure
 from measureformer.numerics.intervals import wilson
 from measureformer.storage.records import finite, read
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of the JSON layout; a file with another one is refused and the claim is run again."""
 
 Verdict = Literal["holds", "violated", "inconclusive"]
@@ -156,6 +157,7 @@ class Result:
         chapter: name of its chapter.
         chapter_title: title of its chapter.
         title: a few words.
+        kind: "theorem", "construction" or "observation".
         statement: what is claimed.
         hypotheses: what the statement assumes.
         reference: key of the bibliography, and a place in it.
@@ -181,6 +183,7 @@ class Result:
     chapter: str
     chapter_title: str
     title: str
+    kind: Kind
     statement: str
     hypotheses: tuple[str, ...]
     reference: str

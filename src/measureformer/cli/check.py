@@ -79,7 +79,7 @@ def _tell(result: Result) -> None:
     from measureformer.atlas.words import failures, interval, measured, often, status
     from measureformer.pages.words import number
 
-    typer.echo(f"{colored(status(result))}  {result.claim}  {cleaned(result.title)}")
+    typer.echo(f"{colored(status(result))}  {result.claim}  {cleaned(result.title)} ({result.kind})")
     typer.echo(f"  claim {result.run.verdict}, margin {number(result.run.margin)}")
     for one in result.run.checks:
         numbers = f"{measured(one)}, claimed {interval(one)}, margin {number(one.margin)}"
