@@ -159,6 +159,7 @@ def run(entry: Entry, *, seed: int, preset: Preset) -> Result:
         chapter=entry.chapter,
         chapter_title=entry.listed.chapter_title,
         title=claim.title,
+        kind=claim.kind,
         statement=claim.statement,
         hypotheses=claim.hypotheses,
         reference=claim.reference,

@@ -11,11 +11,12 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, SupportsFloat, cast
 
+from measureformer.atlas.kinds import Kind
 from measureformer.errors import ResultFormatError
 from measureformer.figures.figure import Figure
 from measureformer.storage.records import finite, read
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the JSON layout; a file with another one is refused and the claim is run again."""
 
 Verdict = Literal["holds", "violated", "inconclusive"]
@@ -154,6 +155,7 @@ class Result:
         chapter: name of its chapter.
         chapter_title: title of its chapter.
         title: a few words.
+        kind: "theorem", "construction" or "observation".
         statement: what is claimed.
         hypotheses: what the statement assumes.
         reference: key of the bibliography, and a place in it.
@@ -178,6 +180,7 @@ class Result:
     chapter: str
     chapter_title: str
     title: str
+    kind: Kind
     statement: str
     hypotheses: tuple[str, ...]
     reference: str

@@ -59,7 +59,7 @@ def _tell(result: Result) -> None:
     from measureformer.atlas.words import interval, measured, status
     from measureformer.pages.words import number
 
-    typer.echo(f"{colored(status(result))}  {result.claim}  {cleaned(result.title)}")
+    typer.echo(f"{colored(status(result))}  {result.claim}  {cleaned(result.title)} ({result.kind})")
     typer.echo(f"  claim {result.run.verdict}, margin {number(result.run.margin)}")
     for one in result.run.checks:
         numbers = f"{measured(one)}, claimed {interval(one)}, margin {number(one.margin)}"

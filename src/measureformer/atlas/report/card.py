@@ -19,8 +19,13 @@ def card(view: View, claim: Shown, figure: bytes | None) -> Markup:
     note, result = claim.note, claim.result
     return tag(
         "article",
-        tag("div", tag("h3", prose(note.title)), verdict(claim.css, SAID[claim.kind]), class_="head"),
-        tag("p", tag("a", claim.name, href=f"#{claim.name}", aria_label=f"Link to {claim.name}"), class_="name"),
+        tag("div", tag("h3", prose(note.title)), verdict(claim.css, SAID[claim.state]), class_="head"),
+        tag(
+            "p",
+            tag("a", claim.name, href=f"#{claim.name}", aria_label=f"Link to {claim.name}"),
+            *([tag("span", f" · {note.kind}", class_="kind")] if note.kind else []),
+            class_="name",
+        ),
         *([tag("p", prose(note.summary), class_="summary")] if note.summary else []),
         *([tag("p", prose(note.statement, lines=True), class_="statement")] if note.statement else []),
         _hypotheses(note.hypotheses),
@@ -38,7 +43,7 @@ def card(view: View, claim: Shown, figure: bytes | None) -> Markup:
 
 def _absent(claim: Shown) -> Markup:
     said = {"raised": "The measurement raised an error", "not finished": "Not finished", "not run": "Not run"}[
-        claim.kind
+        claim.state
     ]
     words = one_line(claim.why)
     return tag("p", tag("b", f"{said}: "), words or "no reason is known.", class_="loud", role="note")
