@@ -151,7 +151,7 @@ def test_what_is_not_a_result_is_refused(text: str, got: str) -> None:
     with pytest.raises(ResultFormatError) as refusal:
         Result.from_json(text)
     assert got in str(refusal.value)
-    needs = ("schema version 3", "as many x as y", "a file that this version of measureformer wrote")
+    needs = ("schema version 4", "as many x as y", "a file that this version of measureformer wrote")
     assert any(need in refusal.value.need for need in needs)
     assert len(str(refusal.value)) < 400
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from measureformer.atlas.report.frame import verdict
 from measureformer.atlas.report.view import SAID, Shown, View
 from measureformer.atlas.result import Check, Control, Result
-from measureformer.atlas.words import interval, measured
+from measureformer.atlas.words import failures, interval, measured, often
 from measureformer.pages.markup import Markup, join, tag
 from measureformer.pages.prose import prose
 from measureformer.pages.words import number, one_line
@@ -59,7 +59,12 @@ def _hypotheses(hypotheses: Sequence[str]) -> Markup:
 def _computed(result: Result) -> Markup:
     sizes = ", ".join(f"{name.replace('_', ' ')} = {value}" for name, value in result.config.items())
     words = f"{one_line(result.preset)} preset, seed {result.seed}, {number(result.seconds)} s"
-    return tag("p", tag("span", "Computed ", class_="label"), one_line(f"{words}{f': {sizes}' if sizes else ''}."))
+    computed = tag("p", tag("span", "Computed ", class_="label"), one_line(f"{words}{f': {sizes}' if sizes else ''}."))
+    if not result.trials:
+        return computed
+    rate = tag("p", tag("span", "Fresh seeds that pass ", class_="label"), often(result))
+    lines = [tag("li", one_line(line)) for line in failures(result)]
+    return join(computed, rate, *([tag("ul", *lines)] if lines else []))
 
 
 def _checks(result: Result) -> Markup:

@@ -11,6 +11,7 @@ from measureformer.atlas.report.card import card
 from measureformer.atlas.report.chart import chapter_map, overview
 from measureformer.atlas.report.frame import HOME, chapters_nav, document, verdict
 from measureformer.atlas.report.view import SAID, STATES, Page, Shown, State, View
+from measureformer.atlas.words import often
 from measureformer.pages.markup import Markup, join, tag
 from measureformer.pages.prose import prose
 from measureformer.pages.words import number, one_line
@@ -153,7 +154,7 @@ def _reading() -> Markup:
 
 
 def _contents(page: Page) -> Markup:
-    heads = (tag("th", word, scope="col") for word in ("claim", "kind", "verdict", "margin"))
+    heads = (tag("th", word, scope="col") for word in ("claim", "kind", "verdict", "margin", "fresh seeds"))
     rows = (
         tag(
             "tr",
@@ -161,6 +162,7 @@ def _contents(page: Page) -> Markup:
             tag("td", claim.note.kind or "–", class_="label"),
             tag("td", verdict(claim.css, SAID[claim.state])),
             tag("td", number(claim.result.run.margin) if claim.result else "–", class_="number"),
+            tag("td", often(claim.result) or "–" if claim.result else "–", class_="number"),
         )
         for claim in page.claims
     )
