@@ -265,8 +265,8 @@ NO = {
     "code: torch": ("code_from_data", {"src/a.py": "torch.load(path)\n"}, "weights_only=True is missing"),
     "prose: habit": (
         "prose",
-        {"docs/a.md": "\nIt goes on."},
-        "docs/a.md:2: 'goes on' is not idiomatic; write 'resume'",
+        {"docs/b/a.md": "\nIt goes on."},
+        "docs/b/a.md:2: 'goes on' is not idiomatic; write 'resume'",
     ),
     "prose: over a line": ("prose", {"README.md": "`a`\nis\nno bound."}, "README.md:2: 'is no' is not"),
     "reading: stale": ("reading_map", read("knuth1984.", "import measureformer as mf\nmf.bound()\n"), "the map is not"),
