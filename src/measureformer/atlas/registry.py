@@ -20,6 +20,7 @@ from measureformer.atlas.index import Listed, broken, index
 from measureformer.atlas.references import cite
 from measureformer.atlas.result import Control, Outcome, Result
 from measureformer.errors import DependencyError, OptionError, did_you_mean
+from measureformer.numerics.checked import checked
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ def claims() -> dict[str, str]:
     return {name: listed.title for name, listed in index().items()}
 
 
+@checked
 def check(name: str, *, seed: int = 0, preset: Preset = "quick") -> Result:
     """Run a claim and its controls, and return what was measured.
 
