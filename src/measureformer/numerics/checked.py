@@ -291,13 +291,17 @@ _NEEDED = {
     "AbstractInteraction": "an interaction, such as mf.memory.Polynomial(2) or mf.memory.Exponential()",
     "AbstractMeasure": "a measure, such as mf.Discrete.uniform(points)",
     "AbstractTask": "a task, such as mf.incontext.tasks.linear(dim)",
+    "AbstractTrajectory": "a trajectory, as mf.flow returns it",
+    "Attention": "softmax attention, such as mf.Attention.random(key, dim)",
+    "Discrete": "a measure with atoms, such as mf.Discrete.uniform(points)",
+    "Mesh": "a jax.sharding.Mesh",
     "SpaceTime": "a measure with times, such as mf.SpaceTime.sequence(points)",
 }
 """What to pass where the annotation names this class; any other class is named itself."""
 
 
 def _instance(value: Any, name: str, kind: type) -> None:
-    if kind.__name__ == "AbstractAtomic" and hasattr(value, "discretize"):
+    if kind.__name__ in ("AbstractAtomic", "Discrete") and hasattr(value, "discretize"):
         raise NoClosedFormError(
             got=f"{name} of type {type(value).__name__}, which has a density",
             need="a measure with atoms",

@@ -80,6 +80,7 @@ def _figure(key: Key, config: Config) -> Figure:
 claim = Claim(
     name="rabe-2021-linear-memory",
     title="Attention and its gradient in linear memory",
+    kind="construction",
     statement=(
         "Streamed attention of n queries on n keys, together with its gradient in queries, keys and values, "
         "needs memory of order n beside its inputs and outputs, and a number of operations of order n²."

@@ -87,6 +87,7 @@ def _figure(key: Key, config: Config, path: np.ndarray) -> Figure:
 claim = Claim(
     name="castin-2025-gaussian-closure",
     title="Gaussians stay Gaussian",
+    kind="theorem",
     statement=(
         "For every Q, K, V and A = KᵀQ, the flow of softmax attention that starts at N(m, Σ) is N(m(t), Σ(t)) with "
         "m' = V(I + ΣA)m and Σ' = VΣAΣ + ΣAᵀΣVᵀ, until it blows up."

@@ -77,6 +77,7 @@ def _figure(key: Key, config: Config, times: np.ndarray, counts: np.ndarray) -> 
 claim = Claim(
     name="geshkovski-2023-single-cluster",
     title="One cluster on the sphere",
+    kind="theorem",
     statement=(
         "For d ≥ 3, every β ≥ 0 and almost every start, the tokens of x_i' = Proj(Σ_j P_ij x_j) on the unit sphere "
         "tend to one point; the energy E_β does not decrease on the way."

@@ -92,6 +92,7 @@ def _figure(key: Key, config: Config, counts: np.ndarray) -> Figure:
 claim = Claim(
     name="geshkovski-2023-unnormalised",
     title="One cluster without the normaliser",
+    kind="theorem",
     statement=(
         "For d ≥ 3, every β ≥ 0 and almost every start, the tokens of x_i' = Proj(Σ_j e^{β⟨x_i,x_j⟩}x_j/n) on the unit "
         "sphere tend to one point; dE_β/dt = Σ|x_i'|²/n on the way, and equal angles close like 1 − γ ~ e^{−2e^β t}."

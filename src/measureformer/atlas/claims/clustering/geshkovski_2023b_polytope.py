@@ -88,6 +88,7 @@ def _figure(config: Config, A: np.ndarray, path: np.ndarray) -> Figure:
 claim = Claim(
     name="geshkovski-2023b-polytope",
     title="Rescaled tokens tend to a polytope",
+    kind="theorem",
     statement=(
         "For V = I and A = KᵀQ symmetric positive definite: the convex hull of the rescaled tokens z = e^{−t}x does "
         "not grow and tends to a polytope with vertices v_j, and every z_i to a point with ⟨Az, z⟩ = max_j ⟨Az, v_j⟩."

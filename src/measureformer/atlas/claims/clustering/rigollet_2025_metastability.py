@@ -107,6 +107,7 @@ def _figure(config: Config, betas: np.ndarray, times: np.ndarray, alone: np.ndar
 claim = Claim(
     name="rigollet-2025-metastability",
     title="Metastable clusters",
+    kind="theorem",
     statement=(
         "For separated tokens on the sphere and β → ∞, the logarithm of the time until the closest pair merges grows "
         "like β(1 − ⟨x_i, x_j⟩)."

@@ -159,6 +159,7 @@ def _figure(config: Config, sweeps: dict[str, list[Setting]], shares: dict[str, 
 claim = Claim(
     name="barboni-2026-training",
     title="Training an infinitely deep transformer ends at zero loss",
+    kind="observation",
     statement=(
         "For θ(t) = heads of softmax attention, constant on pieces of the depth, training of the mean of "
         "|T_θ[μ^k](x^k) − y^k|² ends at zero if the initial loss is small, heads are many and contexts are separated. "

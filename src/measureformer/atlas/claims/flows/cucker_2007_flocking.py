@@ -92,6 +92,7 @@ def _variance(birds: np.ndarray, dim: int) -> np.ndarray:
 claim = Claim(
     name="cucker-2007-flocking",
     title="Velocities align if alignment decays slowly",
+    kind="theorem",
     statement=(
         "x' = v, v' = ∫ φ(|x−y|)(w−v) dμ(y,w) with φ(r) = κ/(σ²+r²)^β: the mean velocity is conserved, the variance of "
         "velocities never grows and, if β ≤ 1/2, tends to 0 for every start. For φ ≡ κ: "

@@ -135,6 +135,7 @@ def _figure(G: AbstractInContextMap, config: Config, masses: np.ndarray, particl
 claim = Claim(
     name="leveque-2002-grid-and-particles",
     title="Particles and a grid agree on the flow of a density",
+    kind="observation",
     statement=(
         "Finite volumes on cells of width h and particles at quantiles solve ∂_t μ + div(μ v[μ]) = 0 with the same "
         "result, up to half a cell in W_1; masses of cells stay ≥ 0 and their sum does not change; moments of a "

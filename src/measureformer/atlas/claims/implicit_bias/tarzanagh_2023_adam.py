@@ -80,6 +80,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="tarzanagh-2023-adam",
     title="Adam goes elsewhere",
+    kind="observation",
     statement=(
         "As measured, without a theorem: where gradient descent turns to the least matrix in the Frobenius norm that "
         "separates the optimal tokens, Adam does not, and has a larger margin per largest entry of W."

@@ -81,6 +81,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="tarzanagh-2023-cones",
     title="Cones around locally optimal tokens keep descent",
+    kind="observation",
     statement=(
         "A choice of tokens is locally optimal if each has a larger score than all tokens with a tight margin in its "
         "SVM. Then descent that starts in a cone around that SVM, far from 0, keeps selecting these tokens "

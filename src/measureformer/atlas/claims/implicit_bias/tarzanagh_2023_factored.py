@@ -63,6 +63,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="tarzanagh-2023-factored",
     title="Training keys and queries prefers low rank",
+    kind="observation",
     statement=(
         "Normalised gradient descent on K and Q with W = KQᵀ: the direction of W tends to that of the least matrix in "
         "the nuclear norm that separates the selected tokens, and not to that in the Frobenius norm."

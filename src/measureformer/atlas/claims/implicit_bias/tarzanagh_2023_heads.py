@@ -77,6 +77,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="tarzanagh-2023-heads",
     title="Other heads, the same support vector machine",
+    kind="observation",
     statement=(
         "With the head Σ relu(Vx) or with three classes and the cross-entropy, normalised gradient descent turns to "
         "W_fin + C·W_mm, with W_mm the SVM that separates the tokens that are kept from the others."

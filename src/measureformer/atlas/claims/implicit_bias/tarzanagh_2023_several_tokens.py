@@ -149,6 +149,7 @@ def _figure(key: Key, config: Config) -> Figure:
 claim = Claim(
     name="tarzanagh-2023-several-tokens",
     title="A finite part mixes tokens, a growing part drops the rest",
+    kind="observation",
     statement=(
         "With a head for which a mixture of tokens is best, W_k ≈ W_fin + C_k·W_mm: W_fin gives the kept tokens the "
         "probabilities at which the loss on them is least, W_mm is the SVM that separates kept from dropped tokens. "

@@ -80,6 +80,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="vasudeva-2024-rates",
     title="Normalised and Polyak steps are fast, gradient descent is slow",
+    kind="theorem",
     statement=(
         "For nearly orthogonal tokens with equal scores of all but the optimal ones: 1 − cos(W_k, W_mm) = O(log² k/k) "
         "for normalised gradient descent and for Polyak steps, from every start, while gradient descent needs "

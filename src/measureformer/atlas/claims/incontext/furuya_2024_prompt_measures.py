@@ -76,6 +76,7 @@ def _figure(config: Config, laws: MeasureLaws, sequence: MeasureLaws) -> Figure:
 claim = Claim(
     name="furuya-2024-prompt-measures",
     title="A trained learner that reads measures is blind to order and repetition",
+    kind="observation",
     statement=(
         "A transformer trained to predict at a point x from the measure (1/k) Σ δ_(x_i, y_i) gives the same answer "
         "when examples are permuted or each is repeated, changes it by a bounded multiple of the distance W_1, "

@@ -85,6 +85,7 @@ def _figure(key: Key, config: Config, found: np.ndarray, width: np.ndarray) -> F
 claim = Claim(
     name="garg-2022-linear",
     title="A trained transformer learns linear functions in context",
+    kind="observation",
     statement=(
         "A transformer trained on prompts (x_1, y_1), …, (x_k, y_k), x of fresh linear functions predicts ⟨w, x⟩ with "
         "an error near that of least squares, 1 − k/d for k < d and small after."

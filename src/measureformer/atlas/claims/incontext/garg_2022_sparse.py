@@ -110,6 +110,7 @@ def _figure(key: Key, config: Config, errors: np.ndarray) -> Figure:
 claim = Claim(
     name="garg-2022-sparse",
     title="Sparse functions need fewer examples than least squares",
+    kind="observation",
     statement=(
         "For y = ⟨w, x⟩ with three weights of twenty that are not zero, the Lasso has less than half of the error of "
         "minimum-norm least squares from eleven examples; least squares does not notice: its error is 1 − k/d."

@@ -70,6 +70,7 @@ def _figure(config: Config, errors: dict[str, np.ndarray]) -> Figure:
 claim = Claim(
     name="garg-2022-trees",
     title="A trained transformer beats greedy trees at small trees",
+    kind="observation",
     statement=(
         "A transformer trained on prompts of fresh decision trees, whose nodes look at the sign of a random "
         "coordinate, predicts with a smaller error than regression trees grown greedily from the examples."

@@ -61,6 +61,7 @@ def _figure(config: Config, records: dict[str, np.ndarray]) -> Figure:
 claim = Claim(
     name="tarzanagh-2023-sparser",
     title="Trained attention gets sparser and its weights larger",
+    kind="observation",
     statement=(
         "While a transformer is trained to learn linear functions in context, some head comes to rest on a smaller "
         "share of the keys that it sees, and the norm of KᵀQ grows. (A weight s of 1 needs an infinite norm: "

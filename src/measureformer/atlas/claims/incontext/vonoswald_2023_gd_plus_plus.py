@@ -82,6 +82,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="vonoswald-2023-gd-plus-plus",
     title="Layers that move inputs beat gradient descent",
+    kind="observation",
     statement=(
         "For y = ⟨w, x⟩ with w ~ N(0, I) and independent coordinates of x: the best single step has rate η* = d s²/T "
         "and error s²(d − (d s²)²/T), T = (d m₄ + d(d−1)s⁴)/N + (1 − 1/N) d s⁴. With two layers that also send x to "

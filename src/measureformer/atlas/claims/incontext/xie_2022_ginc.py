@@ -168,6 +168,7 @@ def _drawn(key: Key, config: Config) -> list[Series]:
 claim = Claim(
     name="xie-2022-ginc",
     title="In-context learning as retrieval: the posterior finds the concept",
+    kind="observation",
     statement=(
         "For prompts of n independent examples of length k from one of several hidden Markov models, the posterior of "
         "the true one tends to 1 as n or k grow, and the most probable next token becomes that of the true concept. "

@@ -94,6 +94,7 @@ def _figure(key: Key, config: Config, found: LinearTrained, best: float) -> Figu
 claim = Claim(
     name="zhang-2024-optimum",
     title="Trained linear attention is preconditioned gradient descent",
+    kind="observation",
     statement=(
         "For y = ⟨w, x⟩, w ~ N(0, I), x ~ N(0, Λ) and N examples, one layer of linear attention is trained to "
         "ŷ = xᵀ Γ⁻¹ (1/N) Σ y_i x_i with Γ = (1 + 1/N) Λ + (tr Λ/N) I, at loss tr Λ(I − Γ⁻¹Λ)."

@@ -112,6 +112,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="hollmann-2023-tabpfn-is-a-map-on-measures",
     title="A learner of tables is a map on measures",
+    kind="observation",
     statement=(
         "The predictions of TabPFN depend on its labelled rows as on a measure: repeating all rows and reordering them "
         "change nothing, and small displacements of the rows change them little."

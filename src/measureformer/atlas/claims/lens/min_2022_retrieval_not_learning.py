@@ -138,6 +138,7 @@ def _figure(seed: int, config: Config) -> Figure:
 claim = Claim(
     name="min-2022-retrieval-not-learning",
     title="A small language model retrieves, and does not learn",
+    kind="observation",
     statement=(
         "Prompted with nine examples 'word: colour', SmolLM2-135M says the colour of another word more often if "
         "colours have their own names than if each is consistently called by another one."

@@ -88,6 +88,7 @@ def _figure(key: Key, config: Config, study: MeanField) -> Figure:
 claim = Claim(
     name="castin-2025-mean-field-rate",
     title="Networks on N tokens converge at the rate of Monte Carlo in every dimension",
+    kind="theorem",
     statement=(
         "For a residual network of softmax attention, N independent tokens of μ = N(0, I) in dimension 5, any x: the "
         "root mean square of |φ[μ_N](x) − φ[μ](x)| is of order N^{-1/2}, where φ[μ] is affine and known exactly."

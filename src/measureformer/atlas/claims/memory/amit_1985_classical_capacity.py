@@ -116,6 +116,7 @@ def _figure(pair: list[CapacityCurve], config: Config) -> Figure:
 claim = Claim(
     name="amit-1985-classical-capacity",
     title="Two capacities of the classical memory",
+    kind="observation",
     statement=(
         "As d grows, N ≤ d/(2 ln d) random patterns are fixed points with few exceptions; with a few wrong bits "
         "allowed, 0.138 d patterns are retrieved, and hardly any above. These are two criteria, and two laws."

@@ -85,6 +85,7 @@ def _figure(config: Config, curves: list[CapacityCurve], d: np.ndarray, law: np.
 claim = Claim(
     name="demircigil-2017-exponential-capacity",
     title="Exponential capacity",
+    kind="observation",
     statement=(
         "For F = e^z, all of N random patterns are fixed points with probability ½ at N ≈ √(2 ln 2 · 2^d/d): until "
         "a pair of patterns that differ in one bit turns up."

@@ -58,6 +58,7 @@ def _figure(flat: np.ndarray, wrong: dict[str, np.ndarray]) -> Figure:
 claim = Claim(
     name="hopfield-1982-correlated",
     title="Correlated patterns",
+    kind="observation",
     statement=(
         "Hebb's rule fails on correlated patterns far below its capacity: of ten pictures of 576 pixels it recalls "
         "few from halves of them. Exponential and modern memories recall all, and the pseudo-inverse rule makes all "

@@ -75,6 +75,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="castin-2024-smoothness-gap",
     title="The open gap between bounds and worst cases",
+    kind="observation",
     statement=(
         "For A = −I and V = I in B(0, R): every known bound lies above the constants of two clusters for every n, the "
         "best of them by less than a factor 2.5 where they are closest; random clouds are far smoother."

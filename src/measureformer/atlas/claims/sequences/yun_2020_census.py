@@ -89,6 +89,7 @@ def _figure(config: Config, found: dict[str, Curve], trained: tuple[int, float])
 claim = Claim(
     name="yun-2020-census",
     title="Parameters against error, constructed and trained",
+    kind="observation",
     statement=(
         "The networks of the three proofs, deep, sparse and with one layer of attention, approach f as their cells "
         "shrink; the one-layer network is smaller than the deep one on equal cells; and a small transformer that was "

@@ -100,6 +100,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="yun-2020-mixers",
     title="What can stand in for attention",
+    kind="observation",
     statement=(
         "A fixed mixture X + WXP with generic P is a contextual mapping for sequences of fixed length; one separable "
         "convolution, which sees neighbours only, is not, but three are for n = 4; perceptrons alone are not. "

@@ -74,6 +74,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="yun-2020-positions",
     title="Positions remove the restriction to equivariant functions",
+    kind="construction",
     statement=(
         "With positions added to the tokens, every continuous f on [0,1]^(n×d) is approximated: no two tokens share "
         "a cell, and d_p(f, g) ≤ (dn)^(1/p) ω_f(δ/2) for the network with jumps. The shifts have the scale K = "

@@ -90,6 +90,7 @@ def _figure(config: Config, answers: dict[str, Answer]) -> Figure:
 claim = Claim(
     name="furuya-2025-theorem",
     title="Continuous in-context maps are the support-preserving maps with a continuous regular derivative",
+    kind="theorem",
     statement=(
         "Let f be continuous for W_1 on measures on a compact domain. Then f(μ) = G(μ,·)♯μ with a continuous G iff f "
         "is support preserving and its regular derivative D̄f is uniformly continuous. A search for violations gives "

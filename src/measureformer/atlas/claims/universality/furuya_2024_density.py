@@ -69,6 +69,7 @@ def _figure(found: Fit, jump: Fit) -> Figure:
 claim = Claim(
     name="furuya-2024-density",
     title="Polynomials in blocks are dense",
+    kind="observation",
     statement=(
         "For every continuous Γ*(mu, x) on a compact domain and every ε there is a polynomial in blocks within ε, "
         "uniformly in mu and x: here the largest error on measures that were not seen falls between 10 terms and all, "

@@ -114,6 +114,7 @@ def _figure(sizes: list[int], token_dim: int) -> Figure:
 claim = Claim(
     name="furuya-2024-fixed-dimension",
     title="One dimension for any number of tokens",
+    kind="construction",
     statement=(
         "The token dimension d + 3d' and the d' heads of a compiled transformer do not depend on the number of tokens: "
         "the same weights are right for every n. One block tells apart clouds of n points on a line that the power "

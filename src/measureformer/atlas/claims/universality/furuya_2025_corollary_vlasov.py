@@ -74,6 +74,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="furuya-2025-corollary-vlasov",
     title="Solution maps as push-forwards of transformers",
+    kind="observation",
     statement=(
         "A map between measures that keeps supports and has a uniformly continuous regular derivative is approximated "
         "in W_1, uniformly, by push-forwards of transformers: here the solution maps of ẋ = softmax attention and of "
