@@ -124,7 +124,7 @@ def test_refusals(traj: Any) -> None:
         residual_of(layers)
     with pytest.raises(errors.DtypeError, match="need a trajectory"):
         mf.flows.weak_residual(cloud())
-    with pytest.raises(errors.DtypeError, match="a list of it"):
+    with pytest.raises(errors.DtypeError, match="tests of type function; need a sequence"):
         mf.flows.weak_residual(traj, tests=lambda x: x[0])
     with pytest.raises(errors.ShapeError, match="one number each"):
         mf.flows.weak_residual(traj, tests=[lambda x: x])
