@@ -19,6 +19,8 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -95,6 +97,27 @@ def catalogue() -> dict[str, Any]:
         "key": jax.random.key(0),
         "measure": mf.Discrete.uniform([[0.0, 1.0, 2.0]]),
         "map": mf.Identity(),
+        "empty string": "",
+        "long string": "x" * 10_000,
+        "minus inf": -float("inf"),
+        "-1e300": -1e300,
+        "2**31": 2**31,
+        "-2**63": -(2**63),
+        "half precision": np.float16(0.1),
+        "fraction": Fraction(1, 3),
+        "range": range(3),
+        "empty tuple": (),
+        "nested": [[[[[1.0]]]]],
+        "generator": (i for i in range(3)),
+        "bytearray": bytearray(b"ab"),
+        "no axes": np.array(2.0),
+        "booleans": np.array([True, False]),
+        "integers": np.array([[1, 2], [3, 4]]),
+        "denormals": np.array([[5e-324, -5e-324]]),
+        "float32": np.array([[0.1, 0.2]], np.float32),
+        "gaussian": mf.Gaussian([0.0], [[1.0]]),
+        "causal": mf.SpaceTime.sequence([[0.0], [1.0]]),
+        "path": Path("nowhere"),
     }
 
 
