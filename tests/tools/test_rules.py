@@ -132,6 +132,15 @@ LONG = "    pass\n" * 60
 DOCUMENTED = 'def f():\n    """A\n' + "    long\n" * 20 + '    docstring."""\n' + "    pass\n" * 59
 THEORY = 'def bound():\n    """A bound.\n\n    Statement  it holds.\n    Ref        {}\n    """\n'
 
+MUTANT = """
+[[mutant]]
+file = "a.py"
+old = "a = 1"
+new = "a = 0.5"
+what = "half"
+first = "tests/test_a.py"
+"""
+
 NO = {
     "import: upwards": ("import_direction", imports("measures/a.py", "from measureformer.maps import b"), "a.py:2:"),
     "import: relative": ("import_direction", imports("measures/a.py", "from ..maps import b"), "imports maps"),
@@ -269,6 +278,22 @@ NO = {
     "code: shell by a name": ("code_from_data", {"tools/a.py": "run(line, shell=wanted)\n"}, "a.py:1: shell"),
     "code: npz": ("code_from_data", {"src/a.py": "np.load(path, allow_pickle=True)\n"}, "a.py:1: allow_pickle"),
     "code: torch": ("code_from_data", {"src/a.py": "torch.load(path)\n"}, "weights_only=True is missing"),
+    "mutants: no place": (
+        "mutants",
+        {"tools/mutants.toml": MUTANT, "src/measureformer/a.py": "a = 2\n"},
+        "tools/mutants.toml:1: half: 0 places in a.py",
+    ),
+    "mutants: no change": (
+        "mutants",
+        {"tools/mutants.toml": MUTANT, "src/measureformer/a.py": "a = 1\n"},
+        "tools/mutants.toml:1: half: no change, or no tests/test_a.py",
+    ),
+    "prose: habit": (
+        "prose",
+        {"docs/b/a.md": "\nIt goes on."},
+        "docs/b/a.md:2: 'goes on' is not idiomatic; write 'resume'",
+    ),
+    "prose: over a line": ("prose", {"README.md": "`a`\nis\nno bound."}, "README.md:2: 'is no' is not"),
     "reading: stale": ("reading_map", read("knuth1984.", "import measureformer as mf\nmf.bound()\n"), "the map is not"),
     "reading: no test": ("reading_map", read("knuth1984.", "bound = 1\n"), "a.py:2: mf.bound is a statement that no"),
     "imports: stale": ("import_map", mapped("from measureformer.measures import b"), "imports.svg:1: the map is not"),
@@ -338,6 +363,14 @@ YES = {
         },
     ),
     "words": ("house_words", {"a.md": "a/home/b, /rooted, profile://, the word home"}),
+    "prose": (
+        "prose",
+        {
+            "docs/a.md": "It is no longer so; there is\nno bound. `it goes on`\n\n```\nwhoever\n```\n\n    for ever\n",
+            "docs/limits.md": "It goes on.",
+            "benchmarks/results/a.md": "It goes on.",
+        },
+    ),
     "bill": ("bill", billed(numpy="2.4.6", torch="2.13.0")),
     "pin": ("pin", pinned("# why\nnumpy==2.4.6\ntorch==2.13.0\n")),
 }
