@@ -178,7 +178,9 @@ def run(entry: Entry, *, seed: int, preset: Preset) -> Result:
     """Run the claim of `entry` and its controls with the same key."""
     require(seed, preset)
     if entry.claim.needs is not None and (why := entry.claim.needs()):
-        raise ClaimNotRunError(got=f"the claim {entry.name}, which was not run", need="what it is about", do=why)
+        raise ClaimNotRunError(
+            got=f"the claim {entry.name} without the data that it is about", need=why, do="Then run the claim again."
+        )
     import jax  # here, because listing claims must not wait for JAX
 
     claim, config = entry.claim, entry.claim.config(preset)
