@@ -23,6 +23,7 @@ from measureformer.atlas.references import cite
 from measureformer.atlas.result import Control, Outcome, Result
 from measureformer.atlas.trials import Trial, fresh_seeds
 from measureformer.errors import DependencyError, OptionError, did_you_mean
+from measureformer.numerics.checked import checked
 
 if TYPE_CHECKING:  # claims are listed without JAX
     from measureformer.parallel.pool import Pool
@@ -60,6 +61,7 @@ def claims() -> dict[str, str]:
     return {name: listed.title for name, listed in index().items()}
 
 
+@checked
 def check(name: str, *, seed: int = 0, preset: Preset = "quick", seeds: int = 0, pool: Pool | None = None) -> Result:
     """Run a claim and its controls, and return what was measured.
 

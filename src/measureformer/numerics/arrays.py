@@ -92,6 +92,8 @@ def floats(value: Any, name: str) -> Any:
         value = jnp.asarray(value)
     if not isinstance(value, (jax.Array, np.ndarray)):
         value = _read(value, name)
+    if isinstance(value, np.ma.MaskedArray):
+        value = _unmasked(value, name)
     dtype = value.dtype
     if jnp.issubdtype(dtype, jnp.floating):
         wanted = np.dtype(np.float32) if dtype.itemsize < 4 else np.dtype(dtype).newbyteorder("=")
@@ -120,6 +122,16 @@ def shown(value: Any, name: str) -> str:
     if isinstance(value, (bool, int, float, complex, str, np.generic, types.NoneType)):
         return f"{name} = {str(value)[:40] if not isinstance(value, str) else repr(value[:40])} of type {kind}"
     return f"{name} of type {kind}"
+
+
+def _unmasked(value: Any, name: str) -> np.ndarray:
+    if np.ma.is_masked(value):
+        raise DtypeError(
+            got=f"{name} with {int(np.ma.count_masked(value))} masked entries",
+            need="numbers without a mask",
+            do=f"Leave these entries out, or pass {name}.filled(0), say.",
+        )
+    return np.asarray(value)
 
 
 def _read(value: Any, name: str) -> Any:

@@ -129,7 +129,7 @@ def _alternative(hint: Any) -> Check | None:
             if isinstance(mark, Real):
                 return functools.partial(_array, mark=mark)
             if isinstance(mark, Within):
-                return functools.partial(_whole if parts[0] is int else real, limits=mark)
+                return functools.partial(whole if parts[0] is int else real, limits=mark)
         return _alternative(parts[0])
     if hint == DTypeLike:
         return _dtype
@@ -149,7 +149,7 @@ def _alternative(hint: Any) -> Check | None:
     if kind is Any or not inspect.isclass(kind) or getattr(kind, "_is_protocol", False):
         return None
     if kind in (np.ndarray, jax.Array):
-        return functools.partial(_kind, kinds=(np.ndarray, jax.Array), words="an array", do="Pass {name} as an array.")
+        return _an_array
     if kind.__module__.startswith(("jaxtyping", "builtins")):
         return None
     return functools.partial(_instance, kind=kind)
@@ -231,7 +231,8 @@ def _dtype(value: Any, name: str) -> None:
         raise DtypeError(got=shown(value, name), need=need, do=f"Pass {name} = np.float32, say.")
 
 
-def _whole(value: Any, name: str, limits: Within = WHOLE) -> None:
+def whole(value: Any, name: str, limits: Within = WHOLE) -> None:
+    """Refuse what is not one whole number, or not within the limits."""
     if type(value) is not int:
         if isinstance(value, (bool, np.bool_, type)) or not hasattr(value, "__index__"):
             raise DtypeError(got=shown(value, name), need="a whole number", do=f"Pass {name} as an int.")
@@ -290,13 +291,17 @@ _NEEDED = {
     "AbstractInteraction": "an interaction, such as mf.memory.Polynomial(2) or mf.memory.Exponential()",
     "AbstractMeasure": "a measure, such as mf.Discrete.uniform(points)",
     "AbstractTask": "a task, such as mf.incontext.tasks.linear(dim)",
+    "AbstractTrajectory": "a trajectory, as mf.flow returns it",
+    "Attention": "softmax attention, such as mf.Attention.random(key, dim)",
+    "Discrete": "a measure with atoms, such as mf.Discrete.uniform(points)",
+    "Mesh": "a jax.sharding.Mesh",
     "SpaceTime": "a measure with times, such as mf.SpaceTime.sequence(points)",
 }
 """What to pass where the annotation names this class; any other class is named itself."""
 
 
 def _instance(value: Any, name: str, kind: type) -> None:
-    if kind.__name__ == "AbstractAtomic" and hasattr(value, "discretize"):
+    if kind.__name__ in ("AbstractAtomic", "Discrete") and hasattr(value, "discretize"):
         raise NoClosedFormError(
             got=f"{name} of type {type(value).__name__}, which has a density",
             need="a measure with atoms",
@@ -344,6 +349,12 @@ def _tuple(value: Any, name: str, checks: tuple[Check | None, ...]) -> None:
             check(part, f"{name}[{i}]")
 
 
+def _an_array(value: Any, name: str) -> None:
+    # a random key says that it is an array, but no function of arrays takes it
+    if not isinstance(value, (np.ndarray, jax.Array)) or jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        raise DtypeError(got=shown(value, name), need="an array", do=f"Pass {name} as an array.")
+
+
 def _string(value: Any, name: str) -> None:
     do = "Pass {name} as a str."
     if isinstance(value, os.PathLike):
@@ -354,7 +365,7 @@ def _string(value: Any, name: str) -> None:
 _OF_ARRAYS = (_array, _sequence)
 
 _PLAIN: dict[Any, Check] = {
-    int: _whole,
+    int: whole,
     float: real,
     str: _string,
     bool: functools.partial(_kind, kinds=(bool, np.bool_), words="True or False", do="Pass {name} as a bool."),
