@@ -175,7 +175,7 @@ def test_claim_that_raises_is_shown_with_its_traceback_and_the_others_run() -> N
     [
         (["check", "castin-2025-god"], "castin-2025-good"),
         (["check", "castin-2025-good", "nonsense"], "'nonsense'"),
-        (["check", "castin-2025-good", "--seed", "-1"], "seed -1"),
+        (["check", "castin-2025-good", "--seed", "-1"], "seed = -1"),
         (["atlas", "--only", "secnd"], "second"),
         (["atlas", "--only", "../../etc/passwd"], "measureformer claims"),
         (["atlas", "--jobs", "0"], "0 jobs"),

@@ -64,8 +64,13 @@ def atlas(
     chosen = {entry.name for entry in entries}
     others = [stored(entry, settings) for entry in everything if entry.name not in chosen]
     page = _Page(out, entries, [result for result in others if result], survey(everything))
-    with _progress(len(entries)) as on_event:
-        done = run_atlas(entries, settings, lambda event: (on_event(event), page.add(event)), page.start)
+    with _progress(len(entries)) as show:
+
+        def on_event(event: Event) -> None:
+            show(event)
+            page.add(event)
+
+        done = run_atlas(entries, settings, on_event, page.start)
     _conclude(done, page.write(done.results, done.missing(), jobs=jobs))
 
 
