@@ -132,15 +132,6 @@ LONG = "    pass\n" * 60
 DOCUMENTED = 'def f():\n    """A\n' + "    long\n" * 20 + '    docstring."""\n' + "    pass\n" * 59
 THEORY = 'def bound():\n    """A bound.\n\n    Statement  it holds.\n    Ref        {}\n    """\n'
 
-MUTANT = """
-[[mutant]]
-file = "a.py"
-old = "a = 1"
-new = "a = 0.5"
-what = "half"
-first = "tests/test_a.py"
-"""
-
 NO = {
     "import: upwards": ("import_direction", imports("measures/a.py", "from measureformer.maps import b"), "a.py:2:"),
     "import: relative": ("import_direction", imports("measures/a.py", "from ..maps import b"), "imports maps"),
@@ -278,16 +269,6 @@ NO = {
     "code: shell by a name": ("code_from_data", {"tools/a.py": "run(line, shell=wanted)\n"}, "a.py:1: shell"),
     "code: npz": ("code_from_data", {"src/a.py": "np.load(path, allow_pickle=True)\n"}, "a.py:1: allow_pickle"),
     "code: torch": ("code_from_data", {"src/a.py": "torch.load(path)\n"}, "weights_only=True is missing"),
-    "mutants: no place": (
-        "mutants",
-        {"tools/mutants.toml": MUTANT, "src/measureformer/a.py": "a = 2\n"},
-        "tools/mutants.toml:1: half: 0 places in a.py",
-    ),
-    "mutants: no change": (
-        "mutants",
-        {"tools/mutants.toml": MUTANT, "src/measureformer/a.py": "a = 1\n"},
-        "tools/mutants.toml:1: half: no change, or no tests/test_a.py",
-    ),
     "prose: habit": (
         "prose",
         {"docs/b/a.md": "\nIt goes on."},
