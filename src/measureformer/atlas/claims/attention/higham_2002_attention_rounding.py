@@ -68,8 +68,8 @@ def _shares(key: Key, config: Config) -> dict[str, np.ndarray]:
     """Worst errors over their bounds for each variant: families in rows, values and log-normaliser in columns."""
     found: dict[str, list[list[float]]] = {"claim": [], "exact-sums": []}
     for arrays in _problems(key, config).values():
-        # with one query in a block the product is a plain sum in order of the keys, the worst that may happen
-        out = attend(*arrays, method=Streaming(block=(1, config.n)))
+        # with one key in a block the sums are taken in order of the keys, the worst that may happen
+        out = attend(*arrays, method=Streaming(block=(config.queries, 1)))
         values, log_z = _exact(*arrays)
         errors = np.linalg.norm(np.asarray(out.values) - values, axis=1), np.abs(np.asarray(out.log_normalizer) - log_z)
         bounds = {
