@@ -184,6 +184,8 @@ COSTLY = (
     # train, fit or search for seconds
     "train", "fit", "phase_diagram", "retrieval", "observables", "measure_laws", "error_curve", "epsilon", "perplexity",
     "generate", "load_", "diagnose", "is_transformer", "decompose", "descend_all", "mf.check", "mean_field_rate",
+    "adversary", "pair_covariance", "local_lipschitz", "InContextModel", "LanguageModel", "check_laws", "lens.load",
+    "SinkhornAttention", "SparseAttention",
     # solve differential equations
     "flow", "mf.clustering.equiangular", "weak_residual", "push_density",
 )  # fmt: skip

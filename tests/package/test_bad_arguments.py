@@ -7,6 +7,7 @@ import pickle
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -74,6 +75,7 @@ def test_good_arguments_pass(args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
         ((-(10**10),), OptionError),
         ((1, True), DtypeError),
         ((1, "0.5"), DtypeError),
+        ((1, Fraction(1, 2)), DtypeError),
         ((1, 1j), DtypeError),
         ((1, None), DtypeError),
         ((1, int), DtypeError),
