@@ -111,6 +111,9 @@ def load_text(folder: PathLike) -> TextModel:
         lambda: LanguageModel.random(jax.random.key(0), architecture, vocabulary=vocabulary, context=context)
     )
     tensors, _ = read_tensors(file.with_name("model.safetensors"), jax.eval_shape(_tensors, shell))
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
+            raise damaged(file.with_name("model.safetensors"), f"has numbers in {name} that are not finite")
     model = _model(tensors, architecture)
     file = file.with_name("tokenizer.json")
     try:
