@@ -23,8 +23,8 @@ from flow_examples import DIM, cloud, head, largest
 from launching import PATIENCE, environment
 from measureformer import errors
 from measureformer.flows import run as _run
+from measureformer.flows import saved as _saved
 from measureformer.parallel import progress
-from measureformer.storage import folder as _saved
 from measureformer.storage.fingerprint import fingerprint
 from measureformer.storage.safetensors import read_sealed, sealed
 

@@ -52,7 +52,7 @@ def load_learner(folder: PathLike) -> InContextModel:
         shell = InContextModel.random(
             jax.random.key(0), about["dim"], architecture, points=about["points"], reading=about["reading"]
         )
-    except (KeyError, TypeError, MeasureformerError) as error:
+    except (ArithmeticError, KeyError, TypeError, ValueError, MeasureformerError) as error:
         raise damaged(file, f"is not what training writes ({error})") from error
     wanted = named_leaves(shell)
     tensors, metadata = read_tensors(weights := file.with_suffix(".safetensors"), wanted, seal=True)

@@ -14,7 +14,7 @@ import numpy as np
 from measureformer.errors import CheckpointError, SavedRunError
 from measureformer.numerics.arrays import on_device
 from measureformer.numerics.types import PathLike
-from measureformer.storage.files import write_atomically
+from measureformer.storage.files import require_file, write_atomically
 from measureformer.storage.fingerprint import fingerprint
 from measureformer.storage.lock import only_writer
 from measureformer.storage.safetensors import read_safetensors, read_sealed, sealed
@@ -73,6 +73,7 @@ class RunFolder(NamedTuple):
         """The JSON value in `name.json`; made, and written, if it is not there, cut off, or of another problem."""
         file = self.path / f"{name}.json"
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            require_file(file)
             found = json.loads(file.read_text(encoding="utf-8"))
             if found["problem"] == self.name and found["sha256"] == fingerprint(json.dumps(found["value"])):
                 return found["value"]
@@ -152,6 +153,7 @@ def read_tensors(
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file that training wrote, or a refusal."""
     try:
+        require_file(file)
         body = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SavedRunError(

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from measureformer.errors import CheckpointError, DtypeError
+from measureformer.storage.files import require_file
 from measureformer.storage.fingerprint import fingerprint
 
 DTYPES: dict[str, Any] = {
@@ -79,6 +80,7 @@ def open_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _open(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    require_file(path)
     try:
         with safe_open(path, framework="np") as checked:
             metadata: dict[str, str] = checked.metadata() or {}

@@ -84,6 +84,7 @@ class Tokenizer(eqx.Module):
             body = json.loads(description)
             vocabulary = body["model"]["vocab"]
             alphabet = "".join(sorted(vocabulary)) if isinstance(vocabulary, dict) else ""
+            alphabet.encode()  # half a character has no number
             if alphabet and body == _file(alphabet):
                 return Tokenizer(description, alphabet)
             _made(description)
@@ -110,7 +111,7 @@ class Tokenizer(eqx.Module):
                     need="a tokenizer whose parts belong together",
                     do="Copy tokenizer.json again from its source, or pass token numbers instead of text.",
                 ) from None
-        codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
         known = np.frombuffer(self.alphabet.encode("utf-32-le"), np.uint32)
         places = np.minimum(np.searchsorted(known, codes), len(known) - 1)
         unknown = known[places] != codes
