@@ -169,6 +169,15 @@ def whole(job: str, folder: Path) -> Ended:
     return finish(start(job, folder), time.monotonic())
 
 
+def difference(ended: Ended, truth: Ended, saved: int) -> str:
+    """What is wrong with the end of a run that was resumed when so many pieces were saved; empty if nothing is."""
+    if ended.result != truth.result:
+        return "fault: other numbers"
+    if ended.count != truth.count - saved:
+        return f"fault: {ended.count} pieces were computed, and {saved} of {truth.count} were saved"
+    return ""
+
+
 def interrupted(job: str, folder: Path, delay: float, truth: Ended) -> str:
     """Kill a computation after `delay` seconds and resume it: "killed", "in time" if it had ended, or a fault."""
     process = start(job, folder)
@@ -186,10 +195,8 @@ def interrupted(job: str, folder: Path, delay: float, truth: Ended) -> str:
         ended = finish(start(job, folder), time.monotonic())
     except Exception as error:  # a file that cannot be read, or a process that fails
         return f"fault: {type(error).__name__}: {str(error)[-300:]}"
-    if ended.result != truth.result:
-        return "fault: other numbers"
-    if ended.count != truth.count - saved:
-        return f"fault: {ended.count} pieces were computed, and {saved} of {truth.count} were saved"
+    if fault := difference(ended, truth, saved):
+        return fault
     if changed := [path.name for path, raw in before.items() if path.read_bytes() != raw]:
         return f"fault: finished files changed: {', '.join(changed)}"
     if left := [path.name for path in folder.rglob(".*") if path.name in (".lock", ".owner")]:
