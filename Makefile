@@ -61,6 +61,8 @@ bench: ## time it against others, write tables of ratios to benchmarks/results; 
 	@$(PY) benchmarks/lens.py
 	@$(PY) benchmarks/explore.py
 	@$(PY) benchmarks/refusals.py
+	@$(PY) benchmarks/loaders.py
+	@$(PY) benchmarks/faults.py
 	@$(PY) -m pytest -q benchmarks --benchmark-only $(ARGS)
 
 parity: ## compare the lens with torch and transformers on new random models; ARGS="--seed 2" for others
