@@ -56,8 +56,9 @@ def _training(folder: Path) -> Any:
     chunk: Any = loop._chunk
 
     def counted(state: Any, *rest: Any) -> Any:
+        before = int(state.done)
         found = chunk(state, *rest)
-        COUNT[0] += int(found[0].done) - int(state.done)
+        COUNT[0] += int(found[0].done) - before
         return found
 
     loop._chunk, loop.LONGEST = counted, 8
