@@ -329,7 +329,7 @@ DAMAGES: dict[str, tuple[Any, str]] = {
     "a list": (lambda f: (f / "problem.json").write_text("[1]"), "problem.json, which is not"),
     "another format": (
         lambda f: changed_json(f, format=2),
-        "not that of a flow in the format 3|format 2 there, 3 here",
+        "not that of a flow in the format 4|format 2 there, 4 here",
     ),
     "no solver": (lambda f: changed_json(f, solver="magic"), "not that of a flow|solver .* there, 'Tsit5' here"),
     "a solver that is a list": (
