@@ -93,7 +93,7 @@ def test_claims_are_listed_one_per_line() -> None:
         ["castin-2025-other", "first"],
         ["furuya-2024-bad", "second"],
     ]
-    assert rows[0][2:] == ["A planted claim", "castin2025, Section 3"]
+    assert rows[0][2:] == ["theorem", "A planted claim", "castin2025, Section 3"]
     # kills: lines with tabs, which align only where names are about as long
     assert len({line.index("A planted claim") for line in lines}) == 1
 

@@ -241,5 +241,5 @@ def test_refusals() -> None:
         mf.clustering.equiangular(5, 1.0, [0, 1], start=1.0)
     with pytest.raises(OptionError, match="n ≥ 2"):
         mf.clustering.equiangular(1, 1.0, [0, 1])
-    with pytest.raises(OptionError, match='"post" or "pre"'):
+    with pytest.raises(OptionError, match="one of 'post', 'pre'"):
         mf.clustering.equiangular(5, 1.0, [0, 1], norm="both")  # pyright: ignore[reportArgumentType]

@@ -64,6 +64,7 @@ CALLS: dict[str, Callable[[int], Any]] = {
     "wasserstein": lambda n: mf.wasserstein(cloud(n), cloud(n, 1)),
     "wasserstein_bracket": lambda n: mf.wasserstein_bracket(cloud(n), cloud(n, 1)),
     "clusters": lambda n: mf.clustering.clusters(cloud(n), 0.1),
+    "leaders": lambda n: mf.clustering.leaders(H, cloud(n)),
     "head_class": lambda n: mf.memory.head_class(H, cloud(n)),
     "as_memory": lambda n: mf.memory.as_memory(H, cloud(n)),
     "generic": lambda n: mf.structure.generic(cloud(n), 0.1, jax.random.key(0)),

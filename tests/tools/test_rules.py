@@ -263,6 +263,12 @@ NO = {
     "code: shell by a name": ("code_from_data", {"tools/a.py": "run(line, shell=wanted)\n"}, "a.py:1: shell"),
     "code: npz": ("code_from_data", {"src/a.py": "np.load(path, allow_pickle=True)\n"}, "a.py:1: allow_pickle"),
     "code: torch": ("code_from_data", {"src/a.py": "torch.load(path)\n"}, "weights_only=True is missing"),
+    "prose: habit": (
+        "prose",
+        {"docs/b/a.md": "\nIt goes on."},
+        "docs/b/a.md:2: 'goes on' is not idiomatic; write 'resume'",
+    ),
+    "prose: over a line": ("prose", {"README.md": "`a`\nis\nno bound."}, "README.md:2: 'is no' is not"),
     "reading: stale": ("reading_map", read("knuth1984.", "import measureformer as mf\nmf.bound()\n"), "the map is not"),
     "reading: no test": ("reading_map", read("knuth1984.", "bound = 1\n"), "a.py:2: mf.bound is a statement that no"),
     "imports: stale": ("import_map", mapped("from measureformer.measures import b"), "imports.svg:1: the map is not"),
@@ -328,6 +334,14 @@ YES = {
         },
     ),
     "words": ("house_words", {"a.md": "a/home/b, /rooted, profile://, the word home"}),
+    "prose": (
+        "prose",
+        {
+            "docs/a.md": "It is no longer so; there is\nno bound. `it goes on`\n\n```\nwhoever\n```\n\n    for ever\n",
+            "docs/limits.md": "It goes on.",
+            "benchmarks/results/a.md": "It goes on.",
+        },
+    ),
     "bill": ("bill", billed(numpy="2.4.6", torch="2.13.0")),
     "pin": ("pin", pinned("# why\nnumpy==2.4.6\ntorch==2.13.0\n")),
 }

@@ -7,10 +7,12 @@ import math
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib import metadata
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from measureformer import __version__
 from measureformer.atlas.claim import CLAIM, Claim, Preset
@@ -19,7 +21,14 @@ from measureformer.atlas.fingerprint import source_fingerprint
 from measureformer.atlas.index import Listed, broken, index
 from measureformer.atlas.references import cite
 from measureformer.atlas.result import Control, Outcome, Result
+from measureformer.atlas.trials import Trial, fresh_seeds
 from measureformer.errors import DependencyError, OptionError, did_you_mean
+from measureformer.numerics.checked import checked
+
+if TYPE_CHECKING:  # claims are listed without JAX
+    from measureformer.parallel.pool import Pool
+
+MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,8 @@ def claims() -> dict[str, str]:
     return {name: listed.title for name, listed in index().items()}
 
 
-def check(name: str, *, seed: int = 0, preset: Preset = "quick") -> Result:
+@checked
+def check(name: str, *, seed: int = 0, preset: Preset = "quick", seeds: int = 0, pool: Pool | None = None) -> Result:
     """Run a claim and its controls, and return what was measured.
 
     The same name, seed, preset and versions give the same numbers. An unknown name is refused with the closest ones;
@@ -62,13 +72,44 @@ def check(name: str, *, seed: int = 0, preset: Preset = "quick") -> Result:
         name: the name of a claim; `mf.claims()` lists them.
         seed: the seed of all randomness.
         preset: "quick" takes seconds, "full" has the real sizes.
+        seeds: number of fresh seeds, seed + 1000 and so on, on which the claim and its controls are run again;
+            `result.rate` is the share of them that pass and its 95 % confidence interval.
+        pool: where fresh seeds are run; by default in this process.
 
     >>> import measureformer as mf
-    >>> result = mf.check("castin-2025-gaussian-tilt", seed=1)
-    >>> result.verdict, result.passes
-    ('holds', True)
+    >>> result = mf.check("castin-2025-gaussian-tilt", seed=1, seeds=2)
+    >>> result.verdict, result.passes, result.rate[0]
+    ('holds', True, 1.0)
     """
-    return run(find(name), seed=seed, preset=preset)
+    if type(seeds) is not int or not 0 <= seeds <= MOST_SEEDS:
+        raise OptionError(got=f"seeds = {seeds!r}", need=f"an integer from 0 to {MOST_SEEDS}", do="20 are usual.")
+    entry = find(name)
+    return tried(entry.listed, run(entry, seed=seed, preset=preset), seeds, pool)
+
+
+def tried(listed: Listed, result: Result, seeds: int, pool: Pool | None = None) -> Result:
+    """The result with that many trials: those that it has, and new ones for the fresh seeds that it lacks."""
+    known = {trial.seed: trial for trial in result.trials}
+    wanted = fresh_seeds(result.seed, seeds)
+    if missing := [seed for seed in wanted if seed not in known]:
+        from measureformer.parallel.pool import Lost, Pool
+
+        with closing((pool or Pool()).each(partial(trial, listed, cast(Preset, result.preset)), missing)) as found:
+            for i, one in found:
+                lost = isinstance(one, Lost)
+                known[missing[i]] = Trial(missing[i], raised=f"its process died: {one.why}") if lost else one
+    return replace(result, trials=tuple(known[seed] for seed in wanted)) if wanted else result
+
+
+def trial(listed: Listed, preset: Preset, seed: int) -> Trial:
+    """What a run on this seed gives; what it raises counts against the claim."""
+    start = time.perf_counter()
+    try:
+        result = run(load(listed), seed=seed, preset=preset)
+    except ClaimRunError as error:
+        return Trial(seed, raised=error.got, seconds=time.perf_counter() - start)
+    failed = tuple(check.name for check in result.run.evidence if check.verdict != "holds")
+    return Trial(seed, failed, result.unrejected, "", result.seconds)
 
 
 def find(name: str) -> Entry:
@@ -159,6 +200,7 @@ def run(entry: Entry, *, seed: int, preset: Preset) -> Result:
         chapter=entry.chapter,
         chapter_title=entry.listed.chapter_title,
         title=claim.title,
+        kind=claim.kind,
         statement=claim.statement,
         hypotheses=claim.hypotheses,
         reference=claim.reference,

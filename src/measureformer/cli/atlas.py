@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from measureformer.atlas.run import AtlasRun, Event
 
 INTERRUPTED = 130
+FULL_SEEDS = 5
 
 
 def atlas(
@@ -30,6 +31,10 @@ def atlas(
     out: Annotated[Path, typer.Option(help="Folder of the atlas.")] = Path("atlas"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what could be reused.")] = False,
     seed: Seed = 0,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Fresh seeds for claims that take less than 20 s; 5 with --full, else 0.", min=0),
+    ] = None,
     backend: Annotated[str, typer.Option(help="processes of this machine, or dask for a cluster.")] = "processes",
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Address of the Dask scheduler, e.g. tcp://HOST:8786.")
@@ -49,7 +54,8 @@ def atlas(
         )
     everything = select([])
     entries = select(only or [])
-    settings = Settings(out, preset_of(quick), seed, jobs, fresh, scheduler)
+    fresh_seeds = (0 if quick else FULL_SEEDS) if seeds is None else seeds
+    settings = Settings(out, preset_of(quick), seed, jobs, fresh, scheduler, fresh_seeds)
     with _progress(len(entries)) as on_event:
         done = run_atlas(entries, settings, on_event)
     # what was not asked for stays on the page as long as it is good
@@ -134,4 +140,4 @@ def _conclude(done: AtlasRun, page: Path) -> None:
         first = (troubled + [failure.claim for failure in done.failures])[0]
         typer.echo(f"Next: measureformer check {first}")
         raise typer.Exit(VIOLATED)
-    typer.echo("Next: measureformer check NAME --seed 1 repeats one of them with other randomness.")
+    typer.echo("Next: measureformer check NAME --seeds 20 repeats one of them with other randomness.")

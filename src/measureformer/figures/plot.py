@@ -33,6 +33,10 @@ _DRAWS = (
 )
 
 
+LARGEST = 1e300
+"""Numbers that are drawn are not larger."""
+
+
 def plot(what: Any) -> Drawing:
     """Draw a measure, a trajectory, a spectrum, a map of heads, or a figure; return a Matplotlib figure.
 
@@ -92,6 +96,12 @@ def _numbers(what: Any) -> np.ndarray:
             got="numbers that are not finite",
             need="finite ones, or NaN for a head that was not measured",
             do="Leave them out.",
+        )
+    if np.nanmax(np.abs(values)) > LARGEST:
+        raise NotFiniteError(
+            got=f"numbers up to {np.nanmax(np.abs(values)):.1g}",
+            need=f"numbers up to {LARGEST:g}: beyond, the length of an axis overflows",
+            do="Divide them by a common factor.",
         )
     return values if np.iscomplexobj(values) else values.astype(float)
 

@@ -13,7 +13,8 @@ from jaxtyping import Array
 
 from measureformer.attention.grid import Grid
 from measureformer.errors import DtypeError, OptionError
-from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import whole
+from measureformer.numerics.types import Within
 
 if TYPE_CHECKING:
     from diffrax import AbstractSolver, PIDController
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     Steps = int | PIDController
 else:
     Solver = Steps = Any
+
+EQUAL = Within(1, 10**7)
+"""How many equal steps there may be between two times."""
 
 SOLVERS = {"tsit5": "Tsit5", "dopri8": "Dopri8", "heun": "Heun", "rk4": "RK4", "euler": "Euler"}
 """Shorthand -> name of the class, in diffrax or in `rk4.py`."""
@@ -56,7 +60,8 @@ def settings_of(solver: Solver | None, steps: Steps | None, default: Accuracy) -
     """Checked settings, and the number of equal steps between times; None for adaptive steps."""
     method = _method(default.solver if solver is None else solver)
     if isinstance(steps, int | np.integer):
-        return Settings(method, None), positive_int(steps, "steps")
+        whole(steps, "steps", EQUAL)
+        return Settings(method, None), int(steps)
     import diffrax
 
     if not isinstance(method, diffrax.AbstractAdaptiveSolver):

@@ -53,5 +53,5 @@ def _title(claim: Shown) -> str:
 
 
 def _mark(claim: Shown) -> Markup:
-    words = f"{_title(claim)}: {SAID[claim.kind]}"
+    words = f"{_title(claim)}: {SAID[claim.state]}"
     return tag("a", SIGNS[claim.css], href=claim.place, class_=f"mark {claim.css}", title=words, aria_label=words)

@@ -111,6 +111,7 @@ def _figure(config: Config, shares: dict[str, np.ndarray]) -> Figure:
 claim = Claim(
     name="higham-2002-attention-rounding",
     title="The error bound of attention holds",
+    kind="theorem",
     statement=(
         "For all queries, keys, values and log-weights: the computed values differ from the exact ones by at most the "
         "error bound that comes with them, in the Euclidean norm, and the log-normaliser by at most its own."

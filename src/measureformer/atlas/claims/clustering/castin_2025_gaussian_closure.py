@@ -87,11 +87,16 @@ def _figure(key: Key, config: Config, path: np.ndarray) -> Figure:
 claim = Claim(
     name="castin-2025-gaussian-closure",
     title="Gaussians stay Gaussian",
+    kind="theorem",
     statement=(
         "For every Q, K, V and A = KᵀQ, the flow of softmax attention that starts at N(m, Σ) is N(m(t), Σ(t)) with "
         "m' = V(I + ΣA)m and Σ' = VΣAΣ + ΣAᵀΣVᵀ, until it blows up."
     ),
-    hypotheses=("one softmax head without mask", "the same Q, K, V at every depth"),
+    hypotheses=(
+        "one softmax head without mask",
+        "the same Q, K, V at every depth",
+        "tested in the plane, until t = 0.3, before any blow-up",
+    ),
     reference="castin2025",
     measure=measure,
     controls={"transposed": "The same equations with QᵀK in place of KᵀQ, for V ≠ I and m ≠ 0."},

@@ -69,6 +69,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="furuya-2025-weak-form",
     title="Flows of tokens solve the continuity equation",
+    kind="theorem",
     statement=(
         "For the flow μ_t of tokens with velocity v and every smooth ψ: ∫ψ dμ_t − ∫ψ dμ_s = ∫_s^t ∫ ∇ψ·v[μ_r] dμ_r dr "
         "for all s < t."

@@ -92,9 +92,11 @@ def _figure(runs: list[Run]) -> Figure:
 claim = Claim(
     name="tarzanagh-2023-saturation",
     title="Weights grow and attention becomes sparse",
+    kind="observation",
     statement=(
-        "With one optimal token in each example the infimum of the loss is at infinity: ‖W‖ → ∞, by 0.1 in each "
-        "normalised step, and attention tends to one token. Its probability is at least 1 − (T−1)e^{−lead}."
+        "With one optimal token in each example the infimum of the loss is at infinity, and the probability of a "
+        "token is at least 1 − (T−1)e^{−lead}. Observed: ‖W‖ grows by 0.1 in each normalised step, in the median to "
+        "10 %, and attention tends to one token."
     ),
     hypotheses=("linear head, distinct tokens", "normalised gradient descent"),
     reference="tarzanagh2023",

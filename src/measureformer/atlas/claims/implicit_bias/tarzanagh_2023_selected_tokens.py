@@ -85,10 +85,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="tarzanagh-2023-selected-tokens",
     title="Descent selects tokens as a support vector machine",
+    kind="observation",
     statement=(
-        "Normalised gradient descent on W from a random start: the direction of W tends to that of the least matrix, "
-        "in the Frobenius norm, that separates the tokens which it selects from the others. On 100 random problems the "
-        "mean cosine is 0.88, 0.96, 0.993 at steps 200, 400, 1000."
+        "Observed for normalised gradient descent on W from a random start: the direction of W approaches that of the "
+        "least matrix, in the Frobenius norm, that separates the tokens which it selects from the others. On 100 "
+        "random problems the mean cosine is 0.88, 0.96, 0.993 at steps 200, 400, 1000."
     ),
     hypotheses=(
         "tokens, queries and v are uniform on spheres, labels random",

@@ -64,6 +64,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="vaswani-2017-scale",
     title="The factor 1/√d_k keeps gradients alive",
+    kind="theorem",
     statement=(
         "For queries and keys with independent standard normal entries, logits have variance d_k, the softmax "
         "saturates and its derivative shrinks, on average like d_k^{−1/2}: that is the probability that the two "

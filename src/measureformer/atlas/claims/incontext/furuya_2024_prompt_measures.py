@@ -76,11 +76,12 @@ def _figure(config: Config, laws: MeasureLaws, sequence: MeasureLaws) -> Figure:
 claim = Claim(
     name="furuya-2024-prompt-measures",
     title="A trained learner that reads measures is blind to order and repetition",
+    kind="observation",
     statement=(
         "A transformer trained to predict at a point x from the measure (1/k) Σ δ_(x_i, y_i) gives the same answer "
-        "when examples are permuted or each is repeated, changes it by a bounded multiple of the distance W_1, "
-        "and can be asked with more examples than in training: from n of them to 2n it changes less and less. With "
-        "positions and a causal mask it does not."
+        "when examples are permuted or each is repeated. Observed: answers change in proportion to the distance W_1, "
+        "up to a factor 20, and from n examples to 2n they change less and less, also beyond the numbers in training. "
+        "With positions and a causal mask order and repetition matter."
     ),
     hypotheses=(
         "trained on linear functions, in single precision; the sequence is trained in the full preset only: order and "

@@ -74,6 +74,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="castin-2025-mixture-tilt",
     title="Attention on a mixture of Gaussians, in closed form",
+    kind="theorem",
     statement=(
         "For μ = Σ_c w_c N(m_c, Σ_c), every x, and a = Ax: Γ[μ](x) = V Σ_c w'_c (m_c + Σ_c a) with tilted weights "
         "w'_c ∝ w_c exp(⟨a,m_c⟩ + aᵀΣ_c a/2)."

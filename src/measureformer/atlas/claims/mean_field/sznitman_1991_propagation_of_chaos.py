@@ -93,6 +93,7 @@ def _figure(key: Key, config: Config, study: PairCovariance) -> Figure:
 claim = Claim(
     name="sznitman-1991-propagation-of-chaos",
     title="Tokens of a long prompt become independent",
+    kind="theorem",
     statement=(
         "For N tokens that are independent at the start and go through residual layers of attention, and smooth ψ: "
         "Cov(ψ(X_1), ψ(X_2)) is of order 1/N, so the law of two tokens tends to the product of their laws."

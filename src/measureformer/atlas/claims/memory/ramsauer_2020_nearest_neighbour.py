@@ -71,6 +71,7 @@ def _figure(config: Config, betas: np.ndarray, errors: np.ndarray) -> Figure:
 claim = Claim(
     name="ramsauer-2020-nearest-neighbour",
     title="Zero temperature is nearest-neighbour search",
+    kind="theorem",
     statement=(
         "For patterns of equal norms and every ξ with one nearest pattern: as β → ∞ the update tends to that "
         "pattern, with an error of at most 2M(N−1)e^{−β gap}, gap = half the difference of the two smallest squared "

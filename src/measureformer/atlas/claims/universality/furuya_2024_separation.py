@@ -52,6 +52,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="furuya-2024-separation",
     title="Blocks separate points",
+    kind="theorem",
     statement=(
         "For all measures mu ≠ mu' on the line there is a tilt b with L_1(b) ≠ L_1'(b), L_1(b) = ∫ y e^{by} dmu / "
         "∫ e^{by} dmu: here on random pairs with equal mean and variance, by more than 1e-4 for some |b| ≤ 5."
