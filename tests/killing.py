@@ -44,7 +44,7 @@ def _atlas(folder: Path) -> Any:
     return [replace(result, seconds=0.0).entries() for result in done.results]
 
 
-CLAIMS = ("castin-2025-gaussian-*", "castin-2025-rank-*", "castin-2025-mixture-tilt", "billingsley-*", "peyre-2019-*")
+CLAIMS = ("castin-2025-gaussian-*", "castin-2025-rank-*", "castin-2025-mixture-tilt", "billingsley-*")
 
 
 def _training(folder: Path) -> Any:
