@@ -37,7 +37,7 @@ CASES = {
 FOUND = {
     "tokenizer of byte pairs": [485, 2082],
     "tokenizer of words": [630],
-    "tokenizer in GGUF": [1331, 2873],
+    "tokenizer in GGUF": [1331, 2873, 3744],
     "survey": [111, 187],
 }
 

@@ -36,6 +36,10 @@ def read(checkpoint: Checkpoint) -> Anatomy:
     settings.only("mlp_bias", False)
     if heads % groups or head_dim % 2:
         raise settings.wrong("num_key_value_heads", groups, f"a divisor of {heads}, and heads of even dimension")
+    # sizes that the weights do not have must not become arrays
+    words = "model.embed_tokens.weight"
+    checkpoint.require(words, (vocabulary, dim))
+    checkpoint.require("model.layers.0.self_attn.q_proj.weight", (heads * head_dim, dim))
     turns, (limit, limited_by) = frequencies(settings, head_dim), _limit(settings)
 
     def norm(name: str) -> RMSNorm:
@@ -68,8 +72,6 @@ def read(checkpoint: Checkpoint) -> Anatomy:
             causal=True,
         )
 
-    words = "model.embed_tokens.weight"
-    checkpoint.require(words, (vocabulary, dim))
     head = "lm_head.weight" if "lm_head.weight" in checkpoint else words
     return Anatomy(
         dim=dim,
