@@ -50,12 +50,27 @@ for _name, _distance in PAIRS.items():
     if _name != "positive_wasserstein":
         TABLE[f"{_name}: masses"] = (lambda d=_distance: d(MU, 2 * NU), errors.MassError, "masses 1 and 2")
 for _name, _distance in DISTANCES.items():
+    # projections are checked by their annotations, and p before them
+    sliced = _name == "sliced_wasserstein"
     TABLE |= {
         f"{_name}: p < 1": (lambda d=_distance: d(MU, NU, 0.5), errors.OptionError, r"p = 0\.5"),
-        f"{_name}: p is NaN": (lambda d=_distance: d(MU, NU, np.nan), errors.OptionError, "p = nan"),
-        f"{_name}: p is a word": (lambda d=_distance: d(MU, NU, "2"), errors.DtypeError, "p = 2 of type str"),
+        f"{_name}: p is NaN": (
+            lambda d=_distance: d(MU, NU, np.nan),
+            errors.NotFiniteError if sliced else errors.OptionError,
+            "p = nan",
+        ),
+        f"{_name}: p is a word": (lambda d=_distance: d(MU, NU, "2"), errors.DtypeError, "p = '?2'? of type str"),
+        f"{_name}: p of many digits": (
+            lambda d=_distance: d(MU, NU, 10**400),
+            errors.NotFiniteError if sliced else errors.OptionError,
+            "p = ",
+        ),
         f"{_name}: p is true": (lambda d=_distance: d(MU, NU, True), errors.DtypeError, "p = True of type bool"),
-        f"{_name}: infinite p off the line": (lambda d=_distance: d(MU, NU, np.inf), errors.OptionError, "p = inf"),
+        f"{_name}: infinite p off the line": (
+            lambda d=_distance: d(MU, NU, np.inf),
+            errors.NotFiniteError if sliced else errors.OptionError,
+            "p = inf",
+        ),
     }
 for _name in ("coupling", "wasserstein_bracket", "sliced_wasserstein", "sinkhorn"):
     TABLE[f"{_name}: Gaussians"] = (lambda d=PAIRS[_name]: d(G, H), errors.NoClosedFormError, "two Gaussians")
@@ -100,7 +115,7 @@ TABLE |= {
     ),
     "a seed": (lambda: mf.sliced_wasserstein(MU, NU, key=0), errors.DtypeError, "key = 0"),
     "eps = 0": (lambda: mf.sinkhorn(MU, NU, eps=0), errors.OptionError, "eps = 0"),
-    "two eps": (lambda: mf.sinkhorn(MU, NU, eps=[1.0, 2.0]), errors.OptionError, "eps = "),
+    "two eps": (lambda: mf.sinkhorn(MU, NU, eps=[1.0, 2.0]), errors.ShapeError, r"eps of shape \(2,\)"),
     "no tolerance": (lambda: mf.sinkhorn(MU, NU, eps=1.0, tol=0.0), errors.OptionError, r"tol = 0\.0"),
     "coupling under a trace": (
         lambda: jax.jit(lambda mu: mf.coupling(mu, NU).gap)(MU),

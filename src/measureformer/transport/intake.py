@@ -96,7 +96,7 @@ def exponent(p: Any) -> float:
     """Refuse a p that is not a number ≥ 1."""
     if isinstance(p, bool) or not isinstance(p, Real):
         raise DtypeError(got=f"p = {str(p)[:40]} of type {type(p).__name__}", need="a number", do="Pass p as a float.")
-    number = float(p) if p == math.inf or p < 1e300 else 1e300
+    number = 1e300 if 1e300 < p < math.inf else float(p)
     if not number >= 1:
         raise OptionError(
             got=f"p = {number:g}",
