@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata, util
 from typing import Any
 
@@ -118,14 +119,22 @@ def timed(work: str, runs: dict[str, Callable[[], object]], *, rounds: int, warm
 
 def main() -> None:
     warnings.simplefilter("ignore")  # of POT, which looks for array libraries
-    rows = [exact(n, dim, weighted) for dim in (2, 16) for weighted in (False, True) for n in SIZES]
-    rows.append(line(LINE))
-    rows += [entropic(ENTROPIC, dim, tol) for dim in (2, 16) for tol in (1e-3, 1e-6)]
-    rows += [update(1000, queries) for queries in (1, 16, 128)] if util.find_spec("torch") else []
+    works: list[Callable[[], Row]] = [partial(line, LINE)]
+    works += [partial(update, 1000, queries) for queries in (1, 16, 128)] if util.find_spec("torch") else []
+    clouds = {n: [partial(exact, n, dim, weighted) for dim in (2, 16) for weighted in (False, True)] for n in SIZES}
+    works += [work for n in SIZES if n <= 1000 for work in clouds[n]]
+    works += [partial(entropic, ENTROPIC, dim, tol) for tol in (1e-3, 1e-6) for dim in (2, 16)]
+    works += [work for n in SIZES if n > 1000 for work in clouds[n]]
     names = {"ot": "POT", "ott": "ott-jax"}
     others = {name: metadata.version(name) for module, name in names.items() if util.find_spec(module)}
-    load = {"load when it ended": f"{os.getloadavg()[1]:.1f}", "clock": "of the processor"}
-    write("transport-fast" if FAST else "transport", rows, [], {**machine({"POT": 1, "torch": 1}), **others, **load})
+    rows = []
+    for work in works:
+        rows.append(work())
+        # after each, so that what was measured is there if the rest takes too long
+        load = {"load when it ended": f"{os.getloadavg()[1]:.1f}", "clock": "of the processor"}
+        write(
+            "transport-fast" if FAST else "transport", rows, [], {**machine({"POT": 1, "torch": 1}), **others, **load}
+        )
 
 
 if __name__ == "__main__":
