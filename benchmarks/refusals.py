@@ -1,7 +1,7 @@
 """Bad arguments for every public function: how many are refused with a sentence, accepted, or end badly, by chapter.
 
-Each worker takes its share of the functions, with bounded memory. A worker that dies is replaced, and the case that it
-was at counts as a fault.
+Each worker takes its share of the functions, with bounded memory. A worker that dies, or is silent for minutes, is
+replaced, and the case that it was at counts as a fault.
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from page import write_block
+
 HERE = Path(__file__).resolve().parent
 ENDS = ("refused", "accepted", "passed on", "fault")
+WORDS = ("refused", "accepted", "exceptions of the user's own function passed on", "faults")
+SILENT = 300
+"""Seconds after which a worker that has written nothing is killed: it hangs where no signal reaches it."""
 RESULT = HERE / "results" / "refusals.md"
 
 
@@ -28,7 +34,7 @@ def work(worker: int, workers: int, log: str, done: int) -> None:
     cases = bad_arguments.cases(bad_arguments.good_calls())[worker::workers]
     with Path(log).open("a", encoding="utf-8") as out:
         for name, run in cases[done:]:
-            print(json.dumps([name, "fault: the process died"]), file=out, flush=True)
+            print(json.dumps([name, "fault: the process died or hung"]), file=out, flush=True)
             print(json.dumps([name, bad_arguments.outcome(run)]), file=out, flush=True)
 
 
@@ -50,6 +56,8 @@ def main() -> None:
             try:
                 failed = process.wait(1) != 0
             except subprocess.TimeoutExpired:
+                if logs[i].stat().st_size and time.time() - logs[i].stat().st_mtime > SILENT:
+                    process.kill()
                 continue
             del waiting[i]
             if failed:
@@ -89,6 +97,8 @@ def write(found: dict[str, str]) -> None:
     faults = sorted(f"- `{name}`: {end}" for name, end in found.items() if end.startswith("fault"))
     lines += ["", "## Faults", "", *(faults or ["None."]), ""]
     RESULT.write_text("\n".join(lines), "utf-8")
+    figures = ", ".join(f"{total[end]:,} {words}" for end, words in zip(ENDS, WORDS, strict=True))
+    write_block("refusals", f"Last full run (`benchmarks/results/refusals.md`): {total.total():,} calls: {figures}.")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,14 @@ _numbers = itertools.count()
 
 
 def claim_source(
-    name: str, run: str = HOLDS, control: str = FAILS, *, size: int = 1, imports: str = "", needs: str = "None"
+    name: str,
+    run: str = HOLDS,
+    control: str = FAILS,
+    *,
+    size: int = 1,
+    imports: str = "",
+    needs: str = "None",
+    kind: str = "theorem",
 ) -> str:
     """The module of a claim. Each of its measurements adds a letter to a file beside the module."""
     return textwrap.dedent(
@@ -56,12 +63,12 @@ def claim_source(
         return _claim(key, config) if variant == "claim" else _false(key, config)
 
     claim = Claim(
-        name={name!r}, title="A planted claim", statement="Every x is small.", hypotheses=("x is real",),
+        name={name!r}, title="A planted claim", kind={kind!r}, statement="Every x is small.", hypotheses=("x is real",),
         reference="castin2025, Section 3", measure=measure, controls={{"false": "x is large"}},
         quick=Config({size}), full=Config(10 * {size}), needs={needs},
     )
     """
-    ).format(name=name, run=run, control=control, size=size, imports=imports, needs=needs)
+    ).format(name=name, run=run, control=control, size=size, imports=imports, needs=needs, kind=kind)
 
 
 def write_tree(folder: Path, files: dict[str, str]) -> None:
@@ -124,6 +131,7 @@ def a_result(claim: str = "castin-2025-planted", **changes: object) -> Result:
         "chapter": "planted_chapter",
         "chapter_title": "A planted chapter",
         "title": "A planted claim",
+        "kind": "theorem",
         "statement": "Every x is small.",
         "hypotheses": ("x is real",),
         "reference": "castin2025, Section 3",

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from measureformer.atlas.kinds import KINDS
 from measureformer.atlas.result import Check, Control, Outcome, Result
 from measureformer.errors import ResultFormatError
 from measureformer.figures.figure import Figure, Series
@@ -47,6 +48,7 @@ outcomes = st.builds(Outcome, st.lists(made_of_numbers, max_size=3).map(tuple), 
 results = st.builds(
     Result,
     **{field.name: texts for field in fields(Result) if field.type == "str"},
+    kind=st.sampled_from(sorted(KINDS)),
     hypotheses=st.lists(texts, max_size=2).map(tuple),
     run=outcomes,
     controls=st.lists(st.builds(Control, texts, texts, outcomes), max_size=2).map(tuple),
@@ -127,6 +129,8 @@ REFUSED = {
     "number in list": (altered(hypotheses=["x", 1]), "result.hypotheses[1] = 1"),
     "list in configuration": (altered(config={"size": [1]}), "result.config.size = list"),
     "number in versions": (altered(versions={"jax": 1}), "result.versions.jax = 1"),
+    "unknown kind": (altered(kind="folklore"), "result.kind = 'folklore'"),
+    "missing kind": (without("kind"), "without kind"),
     "unknown role": (series_with(role="bound"), "role = 'bound'"),
     "unknown style": (series_with(style="pie"), "style = 'pie'"),
     "lengths differ": (series_with(x=[1.0]), "1 x, 3 y and 0 y2"),
@@ -147,7 +151,7 @@ def test_what_is_not_a_result_is_refused(text: str, got: str) -> None:
     with pytest.raises(ResultFormatError) as refusal:
         Result.from_json(text)
     assert got in str(refusal.value)
-    needs = ("schema version 2", "as many x as y", "a file that this version of measureformer wrote")
+    needs = ("schema version 4", "as many x as y", "a file that this version of measureformer wrote")
     assert any(need in refusal.value.need for need in needs)
     assert len(str(refusal.value)) < 400
 

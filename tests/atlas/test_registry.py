@@ -69,6 +69,11 @@ BROKEN = {
         {"first/mu.py": claim_source("castin-2025-mu").replace('"Every x is small."', "str(3)")},
         "no literal statement",
     ),
+    "no kind": (
+        {"first/mu.py": claim_source("castin-2025-mu").replace("kind='theorem', ", "")},
+        "no literal kind",
+    ),
+    "unknown kind": ({"first/mu.py": claim_source("castin-2025-mu", kind="folklore")}, "of the kind 'folklore'"),
     "cannot be imported": ({"first/mu.py": claim_source("castin-2025-mu", imports="import none")}, "ModuleNotFound"),
     "duplicate name": (
         {"first/mu.py": claim_source("castin-2025-mu"), "second/nu.py": claim_source("castin-2025-mu")},

@@ -81,3 +81,11 @@ def test_surveys_that_do_not_fit_are_refused(package: str, text: str, words: str
     # kills: cycles, and claims that were renamed and silently drop out of the map
     with pytest.raises(ClaimDefinitionError, match=re.escape(words)):
         arrange(select([]), text)
+
+
+def test_observations_say_that_they_are_observed() -> None:
+    # a statement with an interval that no proof gives must not read like a theorem
+    listed = select([])
+    assert {one.kind for one in listed} == {"theorem", "construction", "observation"}
+    silent = [one.name for one in listed if one.kind == "observation" and "bserved" not in one.statement]
+    assert silent == []

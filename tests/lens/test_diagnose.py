@@ -13,7 +13,7 @@ import pytest
 
 import measureformer as mf
 from lens_reference import folder, stored
-from measureformer.errors import SavedRunError
+from measureformer.errors import OptionError, SavedRunError
 from measureformer.lens.columns import COLUMNS, Look, one_head
 from measureformer.lens.diagnose import identity
 from measureformer.lens.figures import figures
@@ -231,6 +231,8 @@ def test_a_table_is_diagnosed_too() -> None:
     assert found.column("entropy").shape == (3, 2)
     assert found.sensitivity == []
     assert json.loads(found.to_json())["family"] == "TabPFN"
+    with pytest.raises(OptionError, match=r"the column 'entrop'.*Did you mean entropy"):
+        found.column("entrop")
 
 
 def test_lipschitz_constants_of_layers_and_heads_are_bracketed() -> None:

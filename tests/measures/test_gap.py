@@ -75,7 +75,7 @@ def test_twenty_atoms_are_allowed() -> None:
         ([[0.5]], ShapeError, r"weights of shape \(1, 1\)"),
         ([np.nan], NotFiniteError, "weights with 1 non-finite"),
         (["a"], DtypeError, "weights of dtype <U1"),
-        (mf.Discrete.dirac([0.0]), DtypeError, "weights of dtype object"),
+        (mf.Discrete.dirac([0.0]), DtypeError, "weights of type Discrete"),
     ],
     ids=str,
 )

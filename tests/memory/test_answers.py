@@ -18,7 +18,8 @@ import measureformer as mf
 from measureformer.attention.coverage import fewest
 from measureformer.errors import DtypeError, NoClosedFormError, NothingVisibleError, OptionError, ShapeError
 from measureformer.memory.capacity import bit_error
-from measureformer.memory.capacity_curve import CapacityCurve, wilson
+from measureformer.memory.capacity_curve import CapacityCurve
+from measureformer.numerics.intervals import wilson
 from measureformer.numerics.random import generator
 
 M = mf.memory

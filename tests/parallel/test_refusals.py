@@ -29,7 +29,7 @@ REFUSALS: dict[str, tuple[type[Exception], Any, str]] = {
         "axes are 'heads', 'batch', and none is 'tokens'; need an axis",
     ),
     "named axis": (MeshError, lambda: mf.Sharded(mesh=GOOD, axis="rows"), "axes are 'tokens', and none is 'rows'"),
-    "no mesh": (MeshError, lambda: mf.Sharded(mesh=None), "a mesh of type NoneType; need a jax.sharding.Mesh"),
+    "no mesh": (DtypeError, lambda: mf.Sharded(mesh=None), "mesh = None of type NoneType; need a jax.sharding.Mesh"),
     "no devices": (MeshError, lambda: mf.Sharded(mesh=Mesh(np.array([]), ("tokens",))), "without devices"),
     "no devices here": (
         MeshError,

@@ -11,7 +11,7 @@ import pytest
 
 import measureformer as mf
 from compilations import count_compilations
-from measureformer.errors import DimensionMismatchError, DtypeError, OptionError, ShapeError
+from measureformer.errors import DimensionMismatchError, DtypeError, NotFiniteError, OptionError, ShapeError
 
 R = mf.regularity
 HEAD = mf.Attention.random(jax.random.key(2), 3, heads=2)
@@ -80,10 +80,10 @@ def test_maps_without_clusters_are_searched_from_a_random_cloud() -> None:
     [
         (lambda: R.adversary(HEAD, 0, 1.0), OptionError, "n = 0"),
         (lambda: R.adversary(HEAD, 3, -1.0), OptionError, "radius = -1"),
-        (lambda: R.adversary(HEAD, 3, math.inf), OptionError, "radius = inf"),
+        (lambda: R.adversary(HEAD, 3, math.inf), NotFiniteError, "radius = inf"),
         (lambda: R.adversary(HEAD, 3, 1.0, steps=-1), OptionError, "steps = -1"),
         (lambda: R.adversary(mf.Identity(), 3, 1.0), DimensionMismatchError, "any dimension"),
-        (lambda: R.adversary("attention", 3, 1.0), DtypeError, "str in place of a map"),
+        (lambda: R.adversary("attention", 3, 1.0), DtypeError, "'attention' of type str; need an in-context map"),
         (lambda: R.two_clusters([[0.0, -1.0], [1.0, 0.0]], 3, 1.0), OptionError, "without real eigenvalues"),
         (lambda: R.two_clusters(np.ones((2, 3)), 3, 1.0), ShapeError, "square"),
     ],

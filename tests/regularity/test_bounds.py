@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import measureformer as mf
-from measureformer.errors import DtypeError, OptionError
+from measureformer.errors import DtypeError, NotFiniteError, OptionError
 
 R = mf.regularity
 OF_A_BALL = (R.lipschitz_ball_castin24, R.lipschitz_ball, R.lipschitz_masked)
@@ -59,11 +59,11 @@ def test_constants_out_of_range_are_infinite_and_a_constant_map_has_constant_zer
     ("arguments", "error", "says"),
     [
         ((-1.0, 1.0, 1.0), OptionError, "v_norm = -1"),
-        ((1.0, math.nan, 1.0), OptionError, "a_norm = nan"),
-        ((1.0, 1.0, math.inf), OptionError, "radius = inf"),
+        ((1.0, math.nan, 1.0), NotFiniteError, "a_norm = nan"),
+        ((1.0, 1.0, math.inf), NotFiniteError, "radius = inf"),
         ((np.eye(2), 1.0, 1.0), DtypeError, "need one number"),
         ((1.0, None, 1.0), DtypeError, "a_norm = None"),
-        ((1.0, 1.0, "2"), DtypeError, "radius = 2"),
+        ((1.0, 1.0, "2"), DtypeError, "radius = '2'"),
     ],
 )
 def test_refusals(bound: Callable[..., float], arguments: tuple[Any, ...], error: type, says: str) -> None:

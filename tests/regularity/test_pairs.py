@@ -53,7 +53,7 @@ def test_a_linear_map_is_found_to_have_its_norm(dtype: Any, rounding: float) -> 
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda mu: R.worst_pair(np.sin, mu, exact_distance(2), key=KEY), DtypeError, "in place of a map"),
+        (lambda mu: R.worst_pair(np.sin, mu, exact_distance(2), key=KEY), DtypeError, "need an in-context map"),
         (
             lambda mu: R.worst_pair(mf.Identity(), np.eye(2), exact_distance(2), key=KEY),
             DtypeError,

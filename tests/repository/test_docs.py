@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from measureformer.atlas.index import index
+
 ROOT = Path(__file__).parents[2]
 # what a browser would fetch by itself; a link that is merely there to be followed is allowed
 FETCHED = re.compile(r"""<(?:script|img|link|iframe|source)[^>]*(?:src|href)=["']?(?:https?:)?//""")
@@ -66,3 +68,18 @@ def test_docstrings_become_markdown(case: str) -> None:
     spec.loader.exec_module(module)
     plain, expected = DOCSTRINGS[case]
     assert module.markdown(plain) == expected
+
+
+def test_every_correction_names_source_formulas_and_a_claim() -> None:
+    # kills: an entry without its row, and a claim that was renamed
+    text = (ROOT / "docs" / "corrections.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^\*\*(.+?)\*\*", text.partition("## Sources")[0], re.MULTILINE)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    assert [row[0] for row in rows[2:]] == entries
+    assert [row for row in rows if len(row) != 5 or not all(row)] == []
+    known = set(index())
+    shown = [re.findall(r"`([^`]+)`", row[4]) for row in rows[2:]]
+    assert all(names and set(names) <= known for names in shown)
+    # every claim that an entry names in the text exists, too
+    said = re.findall(r"`([a-z]+-[0-9]{4}[a-z]?-[a-z0-9-]+)`", text)
+    assert set(said) <= known

@@ -180,7 +180,7 @@ def test_masks_come_as_functions_and_arrays() -> None:
     for wrong in (np.ones((3, 4), bool), np.ones(4, bool), np.ones((0, 0), bool)):
         with pytest.raises(ShapeError, match=r"\(n, n\)"):
             sparsity.check_pattern(wrong)
-    with pytest.raises(OptionError, match="one of dense"):
+    with pytest.raises(OptionError, match="one of 'dense'"):
         sparsity.sparse_pattern("diagonal", 4)
     with pytest.raises(OptionError, match="no such option"):
         sparsity.sparse_pattern("dense", 4, width=2)

@@ -109,6 +109,12 @@ def read(reference: str, test: str, page: str = "") -> dict[str, str]:
     }
 
 
+def mutated(old: str, new: str = "0") -> dict[str, str]:
+    """A package with one line, and a list of one mutation."""
+    entry = f'[[mutant]]\nfile = "a.py"\nold = "{old}"\nnew = "{new}"\nwhat = "slip"\nfirst = "tests/test_a.py"\n'
+    return {"src/measureformer/a.py": "x - x\n", "tests/test_a.py": "", "tools/mutants.toml": entry}
+
+
 def mapped(line: str, page: str = "", picture: str = "") -> dict[str, str]:
     """A package in which `maps` imports what the line says, and a map of its imports."""
     return {
@@ -263,6 +269,12 @@ NO = {
     "code: shell by a name": ("code_from_data", {"tools/a.py": "run(line, shell=wanted)\n"}, "a.py:1: shell"),
     "code: npz": ("code_from_data", {"src/a.py": "np.load(path, allow_pickle=True)\n"}, "a.py:1: allow_pickle"),
     "code: torch": ("code_from_data", {"src/a.py": "torch.load(path)\n"}, "weights_only=True is missing"),
+    "prose: habit": (
+        "prose",
+        {"docs/b/a.md": "\nIt goes on."},
+        "docs/b/a.md:2: 'goes on' is not idiomatic; write 'resume'",
+    ),
+    "prose: over a line": ("prose", {"README.md": "`a`\nis\nno bound."}, "README.md:2: 'is no' is not"),
     "reading: stale": ("reading_map", read("knuth1984.", "import measureformer as mf\nmf.bound()\n"), "the map is not"),
     "reading: no test": ("reading_map", read("knuth1984.", "bound = 1\n"), "a.py:2: mf.bound is a statement that no"),
     "imports: stale": ("import_map", mapped("from measureformer.measures import b"), "imports.svg:1: the map is not"),
@@ -274,6 +286,10 @@ NO = {
         },
         "in a circle, maps → measures → maps",
     ),
+    "mutants: gone": ("mutants", mutated("x + y"), "slip: 0 places in a.py"),
+    "mutants: twice": ("mutants", mutated("x"), "slip: 2 places in a.py"),
+    "mutants: no change": ("mutants", mutated("x - x", "x - x"), "slip: no change"),
+    "mutants: few": ("mutants", mutated("x - x"), "1 mutations, at least 60"),
     "bill: missing": ("bill", pinned("numpy==2.4.6\ntorch==2.13.0\n"), "the bill of materials is missing"),
     "bill: other version": ("bill", billed(numpy="2.4.5", torch="2.13.0"), "numpy 2.4.5 is listed and 2.4.6 is pinned"),
     "bill: not listed": ("bill", billed(numpy="2.4.6"), "torch is declared and not listed"),
@@ -328,6 +344,14 @@ YES = {
         },
     ),
     "words": ("house_words", {"a.md": "a/home/b, /rooted, profile://, the word home"}),
+    "prose": (
+        "prose",
+        {
+            "docs/a.md": "It is no longer so; there is\nno bound. `it goes on`\n\n```\nwhoever\n```\n\n    for ever\n",
+            "docs/limits.md": "It goes on.",
+            "benchmarks/results/a.md": "It goes on.",
+        },
+    ),
     "bill": ("bill", billed(numpy="2.4.6", torch="2.13.0")),
     "pin": ("pin", pinned("# why\nnumpy==2.4.6\ntorch==2.13.0\n")),
 }

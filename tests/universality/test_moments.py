@@ -110,7 +110,7 @@ def test_refusals() -> None:
         universality.identify(lambda b: b, 1, 2, key, radius=0.0)
     with pytest.raises(errors.ShapeError, match="One row per tilt"):
         universality.identify(lambda b: b[:1], 1, 2, key)
-    with pytest.raises(errors.DtypeError, match="a SpaceTime"):
+    with pytest.raises(errors.DtypeError, match="need a measure with times"):
         universality.time_lipschitz(line(0, 2))
     with pytest.raises(errors.OptionError, match="one time only"):
         universality.time_lipschitz(mf.SpaceTime.uniform([[0.0]], [1.0]))

@@ -13,13 +13,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from measureformer.atlas.kinds import Kind
 from measureformer.atlas.names import claim_file
 from measureformer.atlas.result import Result
 from measureformer.errors import ResultFormatError
 from measureformer.storage.records import finite, read
 
 FILE = "atlas.json"
-SCHEMA = 1
+SCHEMA = 2
 """Version of the layout of the file; one with another is refused."""
 KIND = "measureformer atlas"
 
@@ -51,6 +52,8 @@ class Note:
     claim: str
     chapter: str
     title: str
+    kind: Kind | None
+    """None if nothing is known but the name."""
     statement: str
     hypotheses: tuple[str, ...]
     reference: str
@@ -166,12 +169,12 @@ def read_atlas(path: Path) -> Atlas:
 
 
 def _note_of(result: Result) -> Note:
-    names = ("claim", "chapter", "title", "statement", "hypotheses", "reference", "citation")
+    names = ("claim", "chapter", "title", "kind", "statement", "hypotheses", "reference", "citation")
     return Note(**{name: getattr(result, name) for name in names})
 
 
 def _bare_note(claim: str) -> Note:
-    return Note(claim, "other", claim, "", (), "", "")
+    return Note(claim, "other", claim, None, "", (), "", "")
 
 
 def _list(entries: dict[str, Any], name: str) -> list[Any]:

@@ -53,6 +53,7 @@ def result(found: TransformerReport, key: Key, *, name: str = "black-box") -> Re
         chapter="structure",
         chapter_title="Which maps between measures are transformers",
         title=f"Is {name} a transformer?",
+        kind="observation",
         statement="f(μ) = G(μ,·)♯μ with a continuous in-context map G.",
         hypotheses=("a search for violations, which is evidence and no proof",),
         reference="furuya2025, Theorem 1",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
+from measureformer.atlas.kinds import Kind
 from measureformer.atlas.result import Outcome
 
 if TYPE_CHECKING:  # claims are listed without JAX
@@ -38,6 +39,7 @@ class Claim(Generic[C]):
     Arguments:
         name: `author-year-what` in lower case with dashes; the file has the same name with underscores.
         title: a few words, without a full stop.
+        kind: "theorem", "construction" or "observation": the weakest among its checks.
         statement: what is claimed, with its quantifiers.
         hypotheses: what the statement assumes, one sentence each.
         reference: a key of `refs.bib`, with a place in it after a comma: "castin2025, Section 3".
@@ -45,8 +47,8 @@ class Claim(Generic[C]):
         controls: name of each control -> what is false in it, in a sentence.
         quick: sizes that take seconds.
         full: the real sizes.
-        needs: returns what is missing and how to install it, in a sentence, or "" if the claim can be run. Otherwise
-            the claim is reported as not run, never as passed.
+        needs: returns what has to be installed first, such as "make lens-data", or "" if the claim can be run.
+            Otherwise the claim is reported as not run, never as passed.
 
     >>> Claim.__dataclass_fields__["controls"].name
     'controls'
@@ -54,6 +56,7 @@ class Claim(Generic[C]):
 
     name: str
     title: str
+    kind: Kind
     statement: str
     hypotheses: tuple[str, ...]
     reference: str

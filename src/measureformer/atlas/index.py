@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from measureformer.atlas.errors import ClaimDefinitionError
+from measureformer.atlas.kinds import KINDS, Kind
 from measureformer.atlas.names import is_claim_name
 
 PACKAGE = "measureformer.atlas.claims"
 GROUP = "measureformer.claims"
 """Entry points of this group name packages of claims: `ours = "our_package.claims"`."""
 
-_LITERALS = {"name": str, "title": str, "statement": str, "hypotheses": tuple, "reference": str}
+_LITERALS = {"name": str, "title": str, "kind": str, "statement": str, "hypotheses": tuple, "reference": str}
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Listed:
 
     name: str
     title: str
+    kind: Kind
     statement: str
     hypotheses: tuple[str, ...]
     reference: str
@@ -122,6 +124,12 @@ def _read(path: Path, _changed: int, module: str) -> dict[str, Any]:
                 f"`{word}=` with a {kind.__name__} that can be read without running the module",
                 "Write it out.",
             )
+    if said["kind"] not in KINDS:
+        raise broken(
+            f"a claim of the kind {str(said['kind'])[:40]!r} in {module}",
+            f"one of {', '.join(map(repr, KINDS))}",
+            "Take the weakest kind that a check of it has.",
+        )
     name = str(said["name"])
     if not is_claim_name(name) or path.stem != name.replace("-", "_"):
         raise broken(

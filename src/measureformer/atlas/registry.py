@@ -7,10 +7,12 @@ import math
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib import metadata
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from measureformer import __version__
 from measureformer.atlas.claim import CLAIM, Claim, Preset
@@ -19,7 +21,13 @@ from measureformer.atlas.fingerprint import source_fingerprint
 from measureformer.atlas.index import Listed, broken, index
 from measureformer.atlas.references import cite
 from measureformer.atlas.result import Control, Outcome, Result
+from measureformer.atlas.trials import Trial, fresh_seeds
 from measureformer.errors import DependencyError, OptionError, did_you_mean
+
+if TYPE_CHECKING:  # claims are listed without JAX
+    from measureformer.parallel.pool import Pool
+
+MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ def claims() -> dict[str, str]:
     return {name: listed.title for name, listed in index().items()}
 
 
-def check(name: str, *, seed: int = 0, preset: Preset = "quick") -> Result:
+def check(name: str, *, seed: int = 0, preset: Preset = "quick", seeds: int = 0, pool: Pool | None = None) -> Result:
     """Run a claim and its controls, and return what was measured.
 
     The same name, seed, preset and versions give the same numbers. An unknown name is refused with the closest ones;
@@ -62,17 +70,52 @@ def check(name: str, *, seed: int = 0, preset: Preset = "quick") -> Result:
         name: the name of a claim; `mf.claims()` lists them.
         seed: the seed of all randomness.
         preset: "quick" takes seconds, "full" has the real sizes.
+        seeds: number of fresh seeds, seed + 1000 and so on, on which the claim and its controls are run again;
+            `result.rate` is the share of them that pass and its 95 % confidence interval.
+        pool: where fresh seeds are run; by default in this process.
 
     >>> import measureformer as mf
-    >>> result = mf.check("castin-2025-gaussian-tilt", seed=1)
-    >>> result.verdict, result.passes
-    ('holds', True)
+    >>> result = mf.check("castin-2025-gaussian-tilt", seed=1, seeds=2)
+    >>> result.verdict, result.passes, result.rate[0]
+    ('holds', True, 1.0)
     """
-    return run(find(name), seed=seed, preset=preset)
+    if type(seeds) is not int or not 0 <= seeds <= MOST_SEEDS:
+        raise _refused("seeds", seeds, f"an integer from 0 to {MOST_SEEDS}", "20 are usual.")
+    if not (pool is None or callable(getattr(pool, "each", None))):
+        raise _refused("pool", pool, "a Pool", "Pass measureformer.parallel.Pool(jobs=2).")
+    entry = find(name)
+    return tried(entry.listed, run(entry, seed=seed, preset=preset), seeds, pool)
+
+
+def tried(listed: Listed, result: Result, seeds: int, pool: Pool | None = None) -> Result:
+    """The result with that many trials: those that it has, and new ones for the fresh seeds that it lacks."""
+    known = {trial.seed: trial for trial in result.trials}
+    wanted = fresh_seeds(result.seed, seeds)
+    if missing := [seed for seed in wanted if seed not in known]:
+        from measureformer.parallel.pool import Lost, Pool
+
+        with closing((pool or Pool()).each(partial(trial, listed, cast(Preset, result.preset)), missing)) as found:
+            for i, one in found:
+                lost = isinstance(one, Lost)
+                known[missing[i]] = Trial(missing[i], raised=f"its process died: {one.why}") if lost else one
+    return replace(result, trials=tuple(known[seed] for seed in wanted)) if wanted else result
+
+
+def trial(listed: Listed, preset: Preset, seed: int) -> Trial:
+    """What a run on this seed gives; what it raises counts against the claim."""
+    start = time.perf_counter()
+    try:
+        result = run(load(listed), seed=seed, preset=preset)
+    except ClaimRunError as error:
+        return Trial(seed, raised=error.got, seconds=time.perf_counter() - start)
+    failed = tuple(check.name for check in result.run.evidence if check.verdict != "holds")
+    return Trial(seed, failed, result.unrejected, "", result.seconds)
 
 
 def find(name: str) -> Entry:
     """The claim of that name, imported."""
+    if not isinstance(cast(object, name), str):
+        raise _refused("name", name, "the name of a claim", "mf.claims() lists them.")
     listed = index()
     if name not in listed:
         raise _unknown(f"the claim {name[:100]!r}", "the name of a claim", name, list(listed))
@@ -139,7 +182,9 @@ def run(entry: Entry, *, seed: int, preset: Preset) -> Result:
     """Run the claim of `entry` and its controls with the same key."""
     require(seed, preset)
     if entry.claim.needs is not None and (why := entry.claim.needs()):
-        raise ClaimNotRunError(got=f"the claim {entry.name}, which was not run", need="what it is about", do=why)
+        raise ClaimNotRunError(
+            got=f"the claim {entry.name} without the data that it is about", need=why, do="Then run the claim again."
+        )
     import jax  # here, because listing claims must not wait for JAX
 
     claim, config = entry.claim, entry.claim.config(preset)
@@ -159,6 +204,7 @@ def run(entry: Entry, *, seed: int, preset: Preset) -> Result:
         chapter=entry.chapter,
         chapter_title=entry.listed.chapter_title,
         title=claim.title,
+        kind=claim.kind,
         statement=claim.statement,
         hypotheses=claim.hypotheses,
         reference=claim.reference,
@@ -211,10 +257,17 @@ def _measure(entry: Entry, what: str, measure: Callable[[], Any]) -> Any:
 
 def require(seed: int, preset: str) -> None:
     """Refuse a seed or a preset that cannot be run."""
-    if preset not in get_args(Preset):
-        raise OptionError(got=f"preset {preset!r}", need="'quick' or 'full'", do="Quick takes seconds.")
+    if not isinstance(cast(object, preset), str) or preset not in get_args(Preset):
+        raise _refused("preset", preset, "'quick' or 'full'", "Quick takes seconds.")
     if type(seed) is not int or not 0 <= seed < 2**32:
-        raise OptionError(got=f"seed {seed!r}", need="an integer from 0 to 2³² − 1", do="Take 0 if any will do.")
+        raise _refused("seed", seed, "an integer from 0 to 2³² − 1", "Take 0 if any will do.")
+
+
+def _refused(name: str, value: Any, need: str, do: str) -> OptionError:
+    # imports JAX, which claims are listed without
+    from measureformer.numerics.arrays import shown
+
+    return OptionError(got=shown(value, name), need=need, do=do)
 
 
 def fingerprint_of(entry: Entry, *, seed: int, preset: Preset) -> str:

@@ -11,11 +11,13 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, SupportsFloat, cast
 
+from measureformer.atlas.kinds import Kind
+from measureformer.atlas.trials import Trial
 from measureformer.errors import ResultFormatError
 from measureformer.figures.figure import Figure
 from measureformer.storage.records import finite, read
 
-SCHEMA = 2
+SCHEMA = 4
 """Version of the JSON layout; a file with another one is refused and the claim is run again."""
 
 Verdict = Literal["holds", "violated", "inconclusive"]
@@ -154,6 +156,7 @@ class Result:
         chapter: name of its chapter.
         chapter_title: title of its chapter.
         title: a few words.
+        kind: "theorem", "construction" or "observation".
         statement: what is claimed.
         hypotheses: what the statement assumes.
         reference: key of the bibliography, and a place in it.
@@ -167,6 +170,7 @@ class Result:
         seconds: duration of the run.
         fingerprint: hash of the sources and inputs; while it is unchanged, a new run would measure the same.
         command: what reproduces the result.
+        trials: the claim and its controls on other seeds.
 
     >>> import measureformer as mf
     >>> result = mf.check(next(iter(mf.claims())))
@@ -178,6 +182,7 @@ class Result:
     chapter: str
     chapter_title: str
     title: str
+    kind: Kind
     statement: str
     hypotheses: tuple[str, ...]
     reference: str
@@ -191,6 +196,19 @@ class Result:
     seconds: float
     fingerprint: str
     command: str
+    trials: tuple[Trial, ...] = ()
+
+    @property
+    def rate(self) -> tuple[float, float, float] | None:
+        """The share of trials that pass, and Wilson's 95 % confidence interval of its expectation; None without any."""
+        if not self.trials:
+            return None
+        # the command line starts without NumPy
+        from measureformer.numerics.intervals import wilson
+
+        share = sum(trial.passes for trial in self.trials) / len(self.trials)
+        low, high = wilson(share, len(self.trials))
+        return share, float(low), float(high)
 
     @property
     def verdict(self) -> Verdict:
@@ -228,7 +246,9 @@ class Result:
 
     def entries(self) -> dict[str, Any]:
         """The result as a JSON object, with the verdicts that follow from it."""
-        return finite({"schema": SCHEMA, "verdict": self.verdict, "passes": self.passes, **asdict(self)})
+        rate = None if self.rate is None else list(self.rate)
+        derived = {"verdict": self.verdict, "passes": self.passes, "rate": rate}
+        return finite({"schema": SCHEMA, **derived, **asdict(self)})
 
     def to_json(self) -> str:
         return json.dumps(self.entries(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -250,10 +270,11 @@ class Result:
         entries = cast(dict[str, Any], body)
         if entries.get("schema") != SCHEMA:
             raise _refuse(f"schema version {entries.get('schema')!r}")
-        stored = {name: entries.get(name) for name in ("verdict", "passes")}
+        stored = {name: entries.get(name) for name in ("verdict", "passes", "rate")}
         rest = {name: value for name, value in entries.items() if name not in ("schema", *stored)}
         result = cast(Result, read(Result, rest, "result"))
-        if stored != {"verdict": result.verdict, "passes": result.passes}:
+        rate = None if result.rate is None else list(result.rate)
+        if stored != {"verdict": result.verdict, "passes": result.passes, "rate": rate}:
             raise _refuse("a verdict that does not follow from the checks in the same file")
         return result
 

@@ -20,7 +20,7 @@ from measureformer.atlas.claim import Preset
 from measureformer.atlas.errors import ClaimDefinitionError, ClaimNotRunError, ClaimRunError
 from measureformer.atlas.index import Listed
 from measureformer.atlas.names import claim_file
-from measureformer.atlas.registry import fingerprint_of, load, require, run
+from measureformer.atlas.registry import fingerprint_of, load, require, run, tried
 from measureformer.atlas.result import Result
 from measureformer.errors import ResultFormatError
 from measureformer.parallel.pool import Lost, Pool
@@ -30,6 +30,8 @@ from measureformer.storage.lock import only_writer
 
 RESULTS = "results"
 DO = "Choose another folder with --out, or make room."
+BRIEF = 20.0
+"""Fresh seeds are run of claims that take fewer seconds than this on one."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Settings:
         jobs: claims that run at the same time on this machine.
         fresh: run claims again whose stored results could be reused.
         scheduler: address of a Dask scheduler; claims then run on its workers.
+        seeds: fresh seeds on which claims that take less than 20 seconds are run again, for the share that passes.
     """
 
     out: Path
@@ -51,6 +54,7 @@ class Settings:
     jobs: int = 1
     fresh: bool = False
     scheduler: str | None = None
+    seeds: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class NotRun:
-    """A claim that could not be run, because what it is about is not installed."""
+    """A claim that could not be run, because what it is about is not installed; `message` says what to install."""
 
     claim: str
     message: str
@@ -106,11 +110,16 @@ class AtlasRun:
                 Missing(name, "not finished", "the run was interrupted; the same command resumes it.")
                 for name in self.left
             ),
-            *(Missing(claim.claim, "not run", claim.message) for claim in self.not_run),
+            *(Missing(claim.claim, "not run", f"needs {claim.message}") for claim in self.not_run),
         ]
 
 
-def run_atlas(entries: Sequence[Listed], settings: Settings, on_event: Callable[[Event], None]) -> AtlasRun:
+def run_atlas(
+    entries: Sequence[Listed],
+    settings: Settings,
+    on_event: Callable[[Event], None],
+    on_start: Callable[[], None] = lambda: None,
+) -> AtlasRun:
     """Run every claim whose stored result cannot be reused.
 
     If a claim raises, the others still run. Ctrl-C ends the run and keeps what is finished, on disk and in the returned
@@ -120,6 +129,7 @@ def run_atlas(entries: Sequence[Listed], settings: Settings, on_event: Callable[
         entries: the claims.
         settings: how and where to run them.
         on_event: called after each claim.
+        on_start: called before the first, once nobody else writes to the folder.
     """
     require(settings.seed, settings.preset)
     pool = Pool(settings.jobs, settings.scheduler)
@@ -131,10 +141,11 @@ def run_atlas(entries: Sequence[Listed], settings: Settings, on_event: Callable[
         on_event(Event(outcome, len(done), len(entries), reused, None if reused else clock.left(outcome.claim)))
 
     with only_writer(settings.out, do=DO), suppress(KeyboardInterrupt):
+        on_start()
         waiting: list[Listed] = []
         for entry in entries:
             result = None if settings.fresh else stored(entry, settings)
-            if result is None:
+            if result is None or _lacking(result, settings):
                 waiting.append(entry)
             else:
                 finish(result, reused=True)
@@ -147,7 +158,7 @@ def run_atlas(entries: Sequence[Listed], settings: Settings, on_event: Callable[
     if not settings.fresh:
         # a worker may have written a result that the interrupted parent did not hear of
         late = {entry.name: stored(entry, settings) for entry in entries if entry.name not in done}
-        done |= {name: result for name, result in late.items() if result is not None}
+        done |= {name: result for name, result in late.items() if result and not _lacking(result, settings)}
     outcomes = [done[entry.name] for entry in entries if entry.name in done]
     return AtlasRun(
         results=tuple(outcome for outcome in outcomes if isinstance(outcome, Result)),
@@ -181,7 +192,14 @@ def _on_disk(entry: Listed, settings: Settings) -> Result | None:
 def _seconds_before(entry: Listed, settings: Settings) -> float | None:
     """How long the claim took when it was last run, even if that result is no longer good."""
     result = _on_disk(entry, settings)
-    return result.seconds if result and (result.claim, result.preset) == (entry.name, settings.preset) else None
+    if not result or (result.claim, result.preset) != (entry.name, settings.preset):
+        return None
+    return result.seconds * (1 + (settings.seeds if result.seconds < BRIEF else 0))
+
+
+def _lacking(result: Result, settings: Settings) -> bool:
+    """Whether fresh seeds are still to be run."""
+    return len(result.trials) < settings.seeds and result.seconds < BRIEF
 
 
 class _Clock:
@@ -203,27 +221,36 @@ class _Clock:
         return (time.monotonic() - self.start) * rest / finished
 
 
-def _run(entry: Listed, settings: Settings) -> Result | Failure | NotRun:
-    try:
-        # the atlas says how far it is
-        with hushed():
-            return run(load(entry), seed=settings.seed, preset=settings.preset)
-    except ClaimNotRunError as missing:
-        return NotRun(entry.name, missing.do)
-    except (ClaimDefinitionError, ClaimRunError) as error:
-        return Failure(entry.name, error.got, "".join(traceback.format_exception(error.__cause__ or error)))
+def _measured(entry: Listed, settings: Settings) -> Result:
+    """The result with its trials; each is kept at once, and what is on disk is not run again."""
+    result = None if settings.fresh else stored(entry, settings)
+    if result is None:
+        result = _kept(run(load(entry), seed=settings.seed, preset=settings.preset), settings)
+    while _lacking(result, settings):
+        result = _kept(tried(entry, result, len(result.trials) + 1), settings)
+    return result
 
 
-def _store(outcome: Result | Failure | NotRun, settings: Settings) -> Result | Failure | NotRun:
-    if isinstance(outcome, Result):
-        write_atomically(claim_file(settings.out / RESULTS, outcome.claim, "json"), outcome.to_json().encode(), do=DO)
-    return outcome
+def _kept(result: Result, settings: Settings) -> Result:
+    # workers of a cluster may have another disk
+    return result if settings.scheduler else _store(result, settings)
+
+
+def _store(result: Result, settings: Settings) -> Result:
+    write_atomically(claim_file(settings.out / RESULTS, result.claim, "json"), result.to_json().encode(), do=DO)
+    return result
 
 
 def _task(settings: Settings, listed: Listed) -> Result | Failure | NotRun:
     """What a worker does; it gets the place of the claim, because a claim may hold what cannot be pickled."""
-    outcome = _run(listed, settings)
-    return outcome if settings.scheduler else _store(outcome, settings)
+    try:
+        # the atlas says how far it is
+        with hushed():
+            return _measured(listed, settings)
+    except ClaimNotRunError as missing:
+        return NotRun(listed.name, missing.need)
+    except (ClaimDefinitionError, ClaimRunError) as error:
+        return Failure(listed.name, error.got, "".join(traceback.format_exception(error.__cause__ or error)))
 
 
 def _outcomes(
@@ -231,7 +258,7 @@ def _outcomes(
 ) -> Generator[Result | Failure | NotRun, None, None]:
     """Outcomes in the order in which they are finished; a worker that dies is a failure of what it left."""
     if pool.scheduler is None and min(pool.jobs, len(entries)) == 1:
-        yield from (_store(_run(entry, settings), settings) for entry in entries)
+        yield from (_task(settings, entry) for entry in entries)
         return
     if not entries:
         return
@@ -243,7 +270,8 @@ def _outcomes(
                     entry.name, f"a worker process died before claim {entry.name} was finished: {outcome.why}"
                 )
             elif pool.scheduler is not None:
-                yield _store(_same_version(outcome, entry, settings), settings)
+                found = _same_version(outcome, entry, settings)
+                yield _store(found, settings) if isinstance(found, Result) else found
             else:
                 yield outcome
 

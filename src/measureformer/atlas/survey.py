@@ -91,6 +91,7 @@ def _note(listed: Listed, told: dict[str, Any]) -> Note:
         claim=listed.name,
         chapter=listed.chapter,
         title=listed.title,
+        kind=listed.kind,
         statement=listed.statement,
         hypotheses=listed.hypotheses,
         reference=listed.reference,

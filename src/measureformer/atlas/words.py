@@ -20,6 +20,31 @@ def status(result: Result) -> Status:
     return result.verdict
 
 
+def often(result: Result) -> str:
+    """How many fresh seeds pass, with the 95 % confidence interval of the rate; empty without any.
+
+    >>> import measureformer as mf
+    >>> often(mf.check("castin-2025-gaussian-tilt", seeds=2))
+    '2 of 2 (95 % interval 0.34 to 1)'
+    """
+    if result.rate is None:
+        return ""
+    _, low, high = result.rate
+    passed = sum(trial.passes for trial in result.trials)
+    return f"{passed} of {len(result.trials)} (95 % interval {number(low, 2)} to {number(high, 2)})"
+
+
+def failures(result: Result) -> list[str]:
+    """A line for each fresh seed that does not pass: what went wrong."""
+    lines: list[str] = []
+    for trial in result.trials:
+        parts = [f"{check} does not hold" for check in trial.failed]
+        parts += [f"{check} is not rejected by {control or 'any control'}" for check, control in trial.unrejected]
+        if not trial.passes:
+            lines.append(f"seed {trial.seed}: {'; '.join([*parts, *([trial.raised] if trial.raised else [])])}")
+    return lines
+
+
 def measured(check: Check) -> str:
     """The value with its error."""
     return f"{number(check.value)} ± {number(check.error, 2)}" if check.error else number(check.value)

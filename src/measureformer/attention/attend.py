@@ -16,7 +16,7 @@ from measureformer.attention.grid import Grid, followed, grid_attention, grid_if
 from measureformer.attention.rounding import rounding_bounds
 from measureformer.attention.sharded import Sharded, at_mesh_edge, chosen, ring_attention
 from measureformer.attention.streaming import STREAMING, Streaming, stream
-from measureformer.attention.windows import check_windows, windowed
+from measureformer.attention.windows import check_windows, pair_of_times, windowed
 from measureformer.errors import (
     DimensionMismatchError,
     NotFiniteError,
@@ -118,7 +118,7 @@ def attend(
             need=f"({n},) or {(*lead, n)}",
             do="Give one log-weight per key.",
         )
-    seen = windowed(_checked_times(times, queries.shape[-2], n), window)
+    seen = windowed(pair_of_times(times, queries.shape[-2], n), window)
     arrays = queries, keys, values, mass, seen
     pair = (None, None) if seen is None else seen
     if len({a.dtype for a in (*arrays[:4], *pair) if a is not None}) > 1:
@@ -286,25 +286,6 @@ def check_one_dimension(q: Any, k: Any) -> None:
             need="one dimension",
             do="Project both to the head dimension first.",
         )
-
-
-def _checked_times(times: Any, m: int, n: int) -> Any:
-    if times is None:
-        return None
-    if not isinstance(times, (tuple, list)) or len(times) != 2:
-        raise ShapeError(
-            got=f"times of type {type(times).__name__}",
-            need="a pair (query times, key times)",
-            do="For self-attention pass times=(t, t).",
-        )
-    pair = floats(times[0], "query times"), floats(times[1], "key times")
-    if pair[0].shape != (m,) or pair[1].shape != (n,):
-        raise ShapeError(
-            got=f"times of shapes {pair[0].shape} and {pair[1].shape} for {m} queries and {n} keys",
-            need=f"({m},) and ({n},)",
-            do="Give one time per query and one per key.",
-        )
-    return pair
 
 
 def _check_values(q: Any, k: Any, v: Any, log_weights: Any, times: Any) -> None:

@@ -6,8 +6,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from measureformer.errors import NothingVisibleError, OptionError
-from measureformer.numerics.arrays import host, namespace
+from measureformer.errors import NothingVisibleError, OptionError, ShapeError
+from measureformer.numerics.arrays import floats, host, namespace
+
+
+def pair_of_times(times: Any, m: int, n: int) -> Any:
+    """Times of m queries and n keys as arrays; refuse anything else."""
+    if times is None:
+        return None
+    if not isinstance(times, (tuple, list)) or len(times) != 2:
+        raise ShapeError(
+            got=f"times of type {type(times).__name__}",
+            need="a pair (query times, key times)",
+            do="For self-attention pass times=(t, t).",
+        )
+    pair = floats(times[0], "query times"), floats(times[1], "key times")
+    if pair[0].shape != (m,) or pair[1].shape != (n,):
+        raise ShapeError(
+            got=f"times of shapes {pair[0].shape} and {pair[1].shape} for {m} queries and {n} keys",
+            need=f"({m},) and ({n},)",
+            do="Give one time per query and one per key.",
+        )
+    return pair
 
 
 def windowed(times: Any, window: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from measureformer.flows.schedule import Schedule, checked_times, scheduled
 from measureformer.flows.settings import Accuracy, Settings, settings_of
 from measureformer.numerics.arrays import at_once, default_float, on_device, positive_int, scalar
 from measureformer.numerics.checked import checked
-from measureformer.numerics.types import ArrayLike
+from measureformer.numerics.types import ArrayLike, Within
 
 Norm = Literal["post", "pre"]
 ACCURACY = Accuracy("dopri8", 1e-11, 1e-11, (0.3, 0.4), 1 << 16)
@@ -76,8 +76,6 @@ def equiangular(
             need="n ≥ 2 tokens and −1/(n−1) < start < 1",
             do="Orthogonal tokens have start = 0.",
         )
-    if norm not in ("post", "pre"):
-        raise OptionError(got=f"norm = {norm!r}", need='"post" or "pre"', do='Leave it out for "post".')
     dtype = default_float()
     field = _Equiangular(np.asarray(n, dtype), np.asarray(beta, dtype), bool(normalized), norm == "post")
     state = np.array([math.log1p(-start), 0.0], dtype)
@@ -113,11 +111,11 @@ class _Equiangular(eqx.Module):
 
 
 @checked
-def geshkovski23_equiangular(n: int, t: float) -> float:
+def geshkovski23_equiangular(n: Annotated[int, Within(2, 10**9)], t: float) -> float:
     """The inner product at time t of n tokens that start orthogonal, at β = 0.
 
     Arguments:
-        n: number of tokens.
+        n: number of tokens, at least 2.
         t: time since the start.
 
     Statement   γ(t) = (e^{2t} − 1)/(e^{2t} + n − 1)

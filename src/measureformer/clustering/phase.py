@@ -278,6 +278,10 @@ def geshkovski23_phase_curve(n: int, beta: ArrayLike, delta: ArrayLike) -> float
     n, slope, delta = positive_int(n, "n"), float(scalar(beta, "beta")), float(scalar(delta, "delta"))
     if n < 2 or not 0 < delta < 1:
         raise OptionError(got=f"n = {n}, delta = {delta:g}", need="n ≥ 2 and 0 < delta < 1", do="Try delta = 1e-3.")
+    if slope > 700:
+        raise OptionError(
+            got=f"beta = {slope:g}", need="beta ≤ 700: beyond, e^beta overflows", do="Take a smaller beta."
+        )
 
     def rate(u: float) -> float:
         # u = −log(1 − γ), in which the integrand is smooth and bounded

@@ -109,7 +109,9 @@ class Figure:
     def __post_init__(self) -> None:
         # one series, or a list of them, is what people write who make their first figure
         given: Any = self.series
-        object.__setattr__(self, "series", tuple(given) if hasattr(given, "__iter__") else (given,))
+        object.__setattr__(
+            self, "series", tuple(given) if hasattr(given, "__iter__") and getattr(given, "ndim", 1) else (given,)
+        )
         if strange := [entry for entry in cast(tuple[Any, ...], self.series) if not isinstance(entry, Series)]:
             raise ResultFormatError(
                 got=f"a {type(strange[0]).__name__} among the series of the figure {self.title[:60]!r}",

@@ -33,7 +33,11 @@ _DRAWS = (
 )
 
 
-def plot(what: Any) -> Drawing:
+LARGEST = 1e300
+"""Numbers that are drawn are not larger."""
+
+
+def plot(what: object) -> Drawing:
     """Draw a measure, a trajectory, a spectrum, a map of heads, or a figure; return a Matplotlib figure.
 
     Notebooks show it; `.savefig("name.pdf")` writes it in any format of Matplotlib, `.axes[0]` is there for changes. In
@@ -70,7 +74,7 @@ def plot(what: Any) -> Drawing:
     return _plane(values) if np.iscomplexobj(values) else _spectrum(values)
 
 
-def _numbers(what: Any) -> np.ndarray:
+def _numbers(what: object) -> np.ndarray:
     """A spectrum (n,) or a map of heads (layers, heads)."""
     do = "Points are drawn as mf.Discrete.uniform(points)."
     try:
@@ -92,6 +96,12 @@ def _numbers(what: Any) -> np.ndarray:
             got="numbers that are not finite",
             need="finite ones, or NaN for a head that was not measured",
             do="Leave them out.",
+        )
+    if np.nanmax(np.abs(values)) > LARGEST:
+        raise NotFiniteError(
+            got=f"numbers up to {np.nanmax(np.abs(values)):.1g}",
+            need=f"numbers up to {LARGEST:g}: beyond, the length of an axis overflows",
+            do="Divide them by a common factor.",
         )
     return values if np.iscomplexobj(values) else values.astype(float)
 

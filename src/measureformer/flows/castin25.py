@@ -54,6 +54,10 @@ def castin25_blow_up(A: ArrayLike, cov: ArrayLike) -> float | None:
     (0.5, None)
     """
     A, root = square_matrix(A, "A"), _root(cov)
+    if len(A) != len(root):
+        raise DimensionMismatchError(
+            got=f"A of shape {A.shape} and cov of shape {root.shape}", need="one dimension", do="Pass both as (d, d)."
+        )
     values = np.linalg.eigvalsh(root @ (A + A.T) @ root)
     # of a singular covariance some are zero up to rounding
     zero = 8 * len(A) * np.finfo(np.float64).eps * np.linalg.norm(root, 2) ** 2 * np.linalg.norm(A + A.T, 2)

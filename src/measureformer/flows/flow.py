@@ -17,6 +17,7 @@ from measureformer.measures import Gaussian
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.base import AbstractMeasure
 from measureformer.numerics.arrays import cast, common_dtype, is_traced
+from measureformer.numerics.checked import checked
 from measureformer.numerics.types import ArrayLike, PathLike
 from measureformer.parallel.workers import collective
 
@@ -50,6 +51,7 @@ def flow(
 
 
 @collective()
+@checked
 def flow(
     velocity: Velocity,
     mu: AbstractMeasure | Density,

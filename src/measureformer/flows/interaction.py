@@ -18,7 +18,7 @@ from measureformer.maps.rows import all_rows
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.measures.base import AbstractMeasure
 from measureformer.numerics.arrays import is_traced, scalar
-from measureformer.numerics.checked import checked
+from measureformer.numerics.checked import check_fields, checked
 from measureformer.numerics.types import ArrayLike
 
 
@@ -87,6 +87,9 @@ class Interaction(AbstractInteraction):
     """
 
     kernel: Callable[[Array, Array], Array]
+
+    def __check_init__(self) -> None:
+        check_fields(self)
 
     def pair(self, x: Array, y: Array) -> Array:
         return self.kernel(x, y)

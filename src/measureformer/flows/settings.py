@@ -13,7 +13,8 @@ from jaxtyping import Array
 
 from measureformer.attention.grid import Grid
 from measureformer.errors import DtypeError, OptionError
-from measureformer.numerics.arrays import positive_int
+from measureformer.numerics.checked import whole
+from measureformer.numerics.types import Within
 
 if TYPE_CHECKING:
     from diffrax import AbstractSolver, PIDController
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     Steps = int | PIDController
 else:
     Solver = Steps = Any
+
+EQUAL = Within(1, 10**7)
+"""How many equal steps there may be between two times."""
 
 SOLVERS = {"tsit5": "Tsit5", "dopri8": "Dopri8", "heun": "Heun", "rk4": "RK4", "euler": "Euler"}
 """Shorthand -> name of the class, in diffrax or in `rk4.py`."""
@@ -56,7 +60,8 @@ def settings_of(solver: Solver | None, steps: Steps | None, default: Accuracy) -
     """Checked settings, and the number of equal steps between times; None for adaptive steps."""
     method = _method(default.solver if solver is None else solver)
     if isinstance(steps, int | np.integer):
-        return Settings(method, None), positive_int(steps, "steps")
+        whole(steps, "steps", EQUAL)
+        return Settings(method, None), int(steps)
     import diffrax
 
     if not isinstance(method, diffrax.AbstractAdaptiveSolver):
@@ -142,7 +147,6 @@ def _method(solver: Any) -> Any:
 
 def _control(steps: Any) -> Any:
     import diffrax
-    from optimistix import rms_norm
 
     if not isinstance(steps, diffrax.PIDController):
         raise DtypeError(
@@ -150,7 +154,7 @@ def _control(steps: Any) -> Any:
             need="a number of equal steps between times, or a diffrax.PIDController",
             do="Pass steps=100, or steps=diffrax.PIDController(rtol=1e-8, atol=1e-8).",
         )
-    if steps.norm not in (rms_norm, largest):
+    if steps.norm not in (diffrax.PIDController(1.0, 1.0).norm, largest):
         raise OptionError(
             got="a PIDController with a norm of its own",
             need="the largest coordinate, which does not change when tokens are repeated",

@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from measureformer import __version__
+from measureformer.errors import OptionError, did_you_mean
 from measureformer.lens.columns import COLUMNS, Look
 from measureformer.lens.families import Table
 from measureformer.lens.measure_laws import iterated, laws
@@ -82,6 +83,12 @@ class Diagnosis:
             name: its name; the file says what each one is, under `columns`.
             control: take it from the model with shuffled weights.
         """
+        if name not in COLUMNS:
+            raise OptionError(
+                got=f"the column {name!r}",
+                need=f"one of {', '.join(sorted(COLUMNS))}",
+                do=did_you_mean(name, COLUMNS) or "Choose one of these, or register your own.",
+            )
         layers, heads = self.layers, self.heads
         if control:
             layers, heads = self.control.get("layers", []), self.control.get("heads", [])

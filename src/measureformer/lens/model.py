@@ -21,7 +21,7 @@ from measureformer.measures import SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import cast, common_dtype
 from measureformer.numerics.checked import checked
-from measureformer.numerics.types import ArrayLike, Key
+from measureformer.numerics.types import ArrayLike, Key, Size
 from measureformer.text.tokens import Tokenizer
 
 Kept = TypeVar("Kept")
@@ -55,7 +55,7 @@ def load(path: Source | None = None, *, config: Mapping[str, object] | None = No
 
 
 @checked
-def untrained(key: Key, *, dim: int, depth: int, heads: int, vocabulary: int = 64) -> Model:
+def untrained(key: Key, *, dim: Size, depth: Size, heads: Size, vocabulary: Size = 64) -> Model:
     """A GPT-2 with random weights and no tokenizer, for tests and as a control.
 
     Arguments:

@@ -21,6 +21,7 @@ from measureformer.memory.modern import Modern
 from measureformer.numerics.arrays import finite, floats, positive_int
 from measureformer.numerics.buckets import bucket
 from measureformer.numerics.checked import checked
+from measureformer.numerics.intervals import Z95, wilson
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import ArrayLike, Count, Key, Real
 
@@ -31,7 +32,6 @@ FOLLOWED = 16
 """Patterns per trial whose updates are followed to the end."""
 SWEEPS = 64
 LOGITS = 1 << 22
-Z95 = 1.959963984540054
 
 
 class CapacityCurve(eqx.Module):
@@ -97,16 +97,6 @@ def capacity(
     """
     dim, trials = positive_int(dim, "dim"), positive_int(trials, "trials")
     counts = np.array([positive_int(count, "counts") for count in np.atleast_1d(np.asarray(counts))])
-    if criterion not in ("all", "each", "errors"):
-        raise OptionError(
-            got=f"criterion = {criterion!r}", need='"all", "each" or "errors"', do='Leave it out for "all".'
-        )
-    if not isinstance(interaction, AbstractInteraction):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise OptionError(
-            got=f"an interaction of type {type(interaction).__name__}",
-            need="mf.memory.Polynomial(a) or mf.memory.Exponential()",
-            do="The classical memory is Polynomial(2).",
-        )
     if criterion == "errors" and not (isinstance(interaction, Polynomial) and interaction.degree == 2):
         raise OptionError(
             got=f"{interaction} with errors", need="Polynomial(2), the classical memory", do='Use criterion="each".'
@@ -127,16 +117,6 @@ def capacity(
         low, high = np.maximum(held - spread, 0), np.minimum(held + spread, 1)
     errors = wrong.std(axis=0, ddof=1) / math.sqrt(trials) if trials > 1 else np.full(len(counts), np.inf)
     return CapacityCurve(dim, criterion, counts, held, low, high, wrong.mean(axis=0), errors)
-
-
-def wilson(share: ArrayLike, trials: int) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's 95 % confidence interval of a probability, from the share of independent trials."""
-    share, z2 = np.asarray(share, float), Z95**2
-    centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
-    half = Z95 * np.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2)) / (1 + z2 / trials)
-    # at 0 and 1 an end is the share itself, which rounding would miss
-    low, high = np.clip(centre - half, 0, share), np.clip(centre + half, share, 1)
-    return np.asarray(low), np.asarray(high)
 
 
 def _crossing(counts: np.ndarray, values: np.ndarray) -> float:

@@ -83,8 +83,6 @@ def masked(images: ArrayLike, share: float = 0.5, *, side: Side = "bottom") -> F
     """
     images = checked_pictures(images)
     _check_share(share)
-    if side not in ("bottom", "top", "left", "right"):
-        raise OptionError(got=f"side = {side!r}", need='"bottom", "top", "left" or "right"', do="Leave it out.")
     axis = -2 if side in ("bottom", "top") else -1
     length = images.shape[axis]
     hidden = round(share * length)

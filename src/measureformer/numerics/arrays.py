@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
-from types import ModuleType
 from typing import Any, TypeVar
 
 import jax
@@ -66,7 +66,7 @@ def needs_jax(*trees: Any) -> bool:
     )
 
 
-def namespace(*trees: Any) -> ModuleType:
+def namespace(*trees: Any) -> types.ModuleType:
     """NumPy for concrete arrays, `jax.numpy` under a trace and for arrays in pieces.
 
     Small reductions on arrays of the user's size are done in NumPy: in eager `jax.numpy` every new size would compile.
@@ -85,13 +85,15 @@ def floats(value: Any, name: str) -> Any:
     A tracer stays one, a list that holds tracers becomes one, and a JAX array of such a type stays as it is; everything
     else is a NumPy array, so that no device operation is needed yet.
     """
-    default = default_float()
+    default, given = default_float(), value
     if type(value) is np.ndarray and value.dtype == default:
         return value
     if isinstance(value, (list, tuple)) and is_traced(value):
         value = jnp.asarray(value)
     if not isinstance(value, (jax.Array, np.ndarray)):
         value = _read(value, name)
+    if isinstance(value, np.ma.MaskedArray):
+        value = _unmasked(value, name)
     dtype = value.dtype
     if jnp.issubdtype(dtype, jnp.floating):
         wanted = np.dtype(np.float32) if dtype.itemsize < 4 else np.dtype(dtype).newbyteorder("=")
@@ -100,8 +102,9 @@ def floats(value: Any, name: str) -> Any:
     elif jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.bool_):
         wanted = default
     else:
+        single = value.ndim == 0 and value is not given
         raise DtypeError(
-            got=f"{name} of dtype {dtype}",
+            got=shown(given, name) if single else f"{name} of dtype {dtype}",
             need="real numbers",
             do=f"Pass a list, NumPy array or JAX array of floats or integers as {name}.",
         )
@@ -109,6 +112,26 @@ def floats(value: Any, name: str) -> Any:
         return value
     # eager JAX would compile the conversion for every new shape
     return host(value).astype(wanted)
+
+
+def shown(value: Any, name: str) -> str:
+    """What was received, in a few words: long numbers and objects are not written out."""
+    kind = type(value).__name__
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return f"{name} of {value.bit_length()} bits"
+    if isinstance(value, (bool, int, float, complex, str, np.generic, types.NoneType)):
+        return f"{name} = {str(value)[:40] if not isinstance(value, str) else repr(value[:40])} of type {kind}"
+    return f"{name} of type {kind}"
+
+
+def _unmasked(value: Any, name: str) -> np.ndarray:
+    if np.ma.is_masked(value):
+        raise DtypeError(
+            got=f"{name} with {int(np.ma.count_masked(value))} masked entries",
+            need="numbers without a mask",
+            do=f"Leave these entries out, or pass {name}.filled(0), say.",
+        )
+    return np.asarray(value)
 
 
 def _read(value: Any, name: str) -> Any:
@@ -167,6 +190,8 @@ def finite(value: Any, name: str) -> None:
     if isinstance(value, Tracer) or (not needs_jax(value) and np.isfinite(value).all()):
         return
     bad = ~namespace(value).isfinite(host(value))
+    if bad.any() and value.ndim == 0:
+        raise NotFiniteError(got=f"{name} = {value}", need="a finite number", do=f"Pass a finite {name}.")
     if bad.any():
         where = first_index(bad)
         raise NotFiniteError(

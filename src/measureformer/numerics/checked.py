@@ -17,8 +17,16 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import DTypeLike
 
-from measureformer.errors import DtypeError, MeasureformerError, NotFiniteError, OptionError, ShapeError, did_you_mean
-from measureformer.numerics.arrays import finite, floats, prng_key
+from measureformer.errors import (
+    DtypeError,
+    MeasureformerError,
+    NoClosedFormError,
+    NotFiniteError,
+    OptionError,
+    ShapeError,
+    did_you_mean,
+)
+from measureformer.numerics.arrays import finite, floats, prng_key, shown
 from measureformer.numerics.types import Key, Real, Within
 
 P = ParamSpec("P")
@@ -121,7 +129,7 @@ def _alternative(hint: Any) -> Check | None:
             if isinstance(mark, Real):
                 return functools.partial(_array, mark=mark)
             if isinstance(mark, Within):
-                return functools.partial(_whole if parts[0] is int else real, limits=mark)
+                return functools.partial(whole if parts[0] is int else real, limits=mark)
         return _alternative(parts[0])
     if hint == DTypeLike:
         return _dtype
@@ -141,7 +149,7 @@ def _alternative(hint: Any) -> Check | None:
     if kind is Any or not inspect.isclass(kind) or getattr(kind, "_is_protocol", False):
         return None
     if kind in (np.ndarray, jax.Array):
-        return functools.partial(_kind, kinds=(np.ndarray, jax.Array), words="an array", do="Pass {name} as an array.")
+        return _an_array
     if kind.__module__.startswith(("jaxtyping", "builtins")):
         return None
     return functools.partial(_instance, kind=kind)
@@ -192,16 +200,6 @@ def _words(hint: Any) -> str:
     return _NEEDED.get(name, name)
 
 
-def shown(value: Any, name: str) -> str:
-    """What was received, in a few words: long numbers and objects are not written out."""
-    kind = type(value).__name__
-    if isinstance(value, int) and abs(value) >= 10**30:
-        return f"{name} of {value.bit_length()} bits"
-    if isinstance(value, (bool, int, float, complex, str, np.generic, types.NoneType)):
-        return f"{name} = {str(value)[:40] if not isinstance(value, str) else repr(value[:40])} of type {kind}"
-    return f"{name} of type {kind}"
-
-
 def _array(value: Any, name: str, mark: Real) -> None:
     numbers = floats(value, name)
     if mark.axes is not None and numbers.ndim != mark.axes:
@@ -233,7 +231,8 @@ def _dtype(value: Any, name: str) -> None:
         raise DtypeError(got=shown(value, name), need=need, do=f"Pass {name} = np.float32, say.")
 
 
-def _whole(value: Any, name: str, limits: Within = WHOLE) -> None:
+def whole(value: Any, name: str, limits: Within = WHOLE) -> None:
+    """Refuse what is not one whole number, or not within the limits."""
     if type(value) is not int:
         if isinstance(value, (bool, np.bool_, type)) or not hasattr(value, "__index__"):
             raise DtypeError(got=shown(value, name), need="a whole number", do=f"Pass {name} as an int.")
@@ -249,7 +248,8 @@ def _whole(value: Any, name: str, limits: Within = WHOLE) -> None:
 def real(value: Any, name: str, limits: Within = REAL) -> None:
     if type(value) is not float:
         one = getattr(value, "ndim", 0) == 0 and getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"
-        if isinstance(value, (bool, complex, str, bytes, type)) or not (one and hasattr(value, "__float__")):
+        # fractions and decimals have a float too, but arrays of them have objects for entries
+        if isinstance(value, bool) or not (one if hasattr(value, "dtype") else isinstance(value, (int, float))):
             raise DtypeError(got=shown(value, name), need="one real number", do=f"Pass {name} as a float.")
         try:
             value = float(value)
@@ -285,18 +285,29 @@ def _kind(value: Any, name: str, kinds: Any, words: str, do: str) -> None:
 
 
 _NEEDED = {
-    "AbstractAtomic": "a measure with atoms, such as mf.Discrete.uniform(points), or discretize(n) of a continuous one",
+    "AbstractAtomic": "a measure with atoms, such as mf.Discrete.uniform(points)",
     "AbstractDomain": "a compact domain, such as mf.Box(low, high) or mf.Ball(center, radius)",
     "AbstractExpression": "a polynomial in blocks: sums and products of mf.universality.Block",
     "AbstractInContextMap": "an in-context map, such as mf.Attention.random(key, dim)",
     "AbstractInteraction": "an interaction, such as mf.memory.Polynomial(2) or mf.memory.Exponential()",
     "AbstractMeasure": "a measure, such as mf.Discrete.uniform(points)",
     "AbstractTask": "a task, such as mf.incontext.tasks.linear(dim)",
+    "AbstractTrajectory": "a trajectory, as mf.flow returns it",
+    "Attention": "softmax attention, such as mf.Attention.random(key, dim)",
+    "Discrete": "a measure with atoms, such as mf.Discrete.uniform(points)",
+    "Mesh": "a jax.sharding.Mesh",
+    "SpaceTime": "a measure with times, such as mf.SpaceTime.sequence(points)",
 }
-"""What to pass where the annotation names an abstract class; any other class is named itself."""
+"""What to pass where the annotation names this class; any other class is named itself."""
 
 
 def _instance(value: Any, name: str, kind: type) -> None:
+    if kind.__name__ in ("AbstractAtomic", "Discrete") and hasattr(value, "discretize"):
+        raise NoClosedFormError(
+            got=f"{name} of type {type(value).__name__}, which has a density",
+            need="a measure with atoms",
+            do=f"Take atoms first: {name}.discretize(n), or {name}.sample(key, n).",
+        )
     words = _NEEDED.get(kind.__name__, f"an object of the class {kind.__name__}")
     _kind(value, name, kind, words, "Pass {name} as such an object.")
 
@@ -339,12 +350,25 @@ def _tuple(value: Any, name: str, checks: tuple[Check | None, ...]) -> None:
             check(part, f"{name}[{i}]")
 
 
+def _an_array(value: Any, name: str) -> None:
+    # a random key says that it is an array, but no function of arrays takes it
+    if not isinstance(value, (np.ndarray, jax.Array)) or jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        raise DtypeError(got=shown(value, name), need="an array", do=f"Pass {name} as an array.")
+
+
+def _string(value: Any, name: str) -> None:
+    do = "Pass {name} as a str."
+    if isinstance(value, os.PathLike):
+        do = "Pass {name}.read_text(encoding='utf-8') for the text in the file, or str({name}) for its name."
+    _kind(value, name, str, "a string", do)
+
+
 _OF_ARRAYS = (_array, _sequence)
 
 _PLAIN: dict[Any, Check] = {
-    int: _whole,
+    int: whole,
     float: real,
-    str: functools.partial(_kind, kinds=str, words="a string", do="Pass {name} as a str."),
+    str: _string,
     bool: functools.partial(_kind, kinds=(bool, np.bool_), words="True or False", do="Pass {name} as a bool."),
     os.PathLike[str]: functools.partial(
         _kind, kinds=os.PathLike, words="a path", do="Pass {name} as a str or a pathlib.Path."

@@ -134,7 +134,9 @@ def swept(
             return new_f, new_g, jnp.max(jnp.abs(new_g - g), where=weights > 0, initial=0), step + 1
 
         def good(inner: tuple[Array, ...]) -> Array:
-            return unfinished(inner) & (jnp.max(jnp.abs(inner[1] - centre), where=weights > 0, initial=0) < DRIFT)
+            drift = jnp.max(jnp.abs(inner[1] - centre), where=weights > 0, initial=0)
+            # NaN is no drift: a loop that never advances would never end
+            return unfinished(inner) & ~(drift >= DRIFT)
 
         return jax.lax.while_loop(good, advance, state)
 

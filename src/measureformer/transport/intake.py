@@ -10,10 +10,10 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from measureformer.errors import DtypeError, MassError, NoClosedFormError, OptionError
+from measureformer.errors import DtypeError, MassError, NoClosedFormError, NotFiniteError, OptionError
 from measureformer.measures import AbstractMeasure, Discrete, Gaussian, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic, concrete, meet
-from measureformer.numerics.arrays import cast, common_dtype, finite, on_device
+from measureformer.numerics.arrays import cast, common_dtype, finite, on_device, shown
 from measureformer.transport.sparse import Atoms, library
 
 
@@ -95,8 +95,10 @@ LARGEST = 1e15
 def exponent(p: Any) -> float:
     """Refuse a p that is not a number ≥ 1."""
     if isinstance(p, bool) or not isinstance(p, Real):
-        raise DtypeError(got=f"p = {str(p)[:40]} of type {type(p).__name__}", need="a number", do="Pass p as a float.")
-    number = 1e300 if 1e300 < p < math.inf else float(p)
+        raise DtypeError(got=shown(p, "p"), need="a number", do="Pass p as a float.")
+    if p != p:
+        raise NotFiniteError(got="p = nan", need="a number p ≥ 1", do="Take p = 1 or 2, or p = inf on the line.")
+    number = float(p) if p == math.inf or p < 1e300 else 1e300
     if not number >= 1:
         raise OptionError(
             got=f"p = {number:g}",

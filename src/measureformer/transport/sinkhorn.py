@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from measureformer.attention import attend
-from measureformer.errors import NoClosedFormError, OptionError
+from measureformer.errors import NoClosedFormError, NotFiniteError, OptionError
 from measureformer.measures import AbstractMeasure
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics import edge
@@ -109,6 +109,12 @@ def sinkhorn(
     traced = is_traced(mu, nu, level)
     level = cast(level, common_dtype(mu, nu)) if traced else on_device(np.asarray(level, common_dtype(mu, nu)))
     cost, (f, g), *evidence = _run(_solution, mu, nu, level, tol, max_iterations)
+    if not traced and not np.isfinite(host(cost)):
+        raise NotFiniteError(
+            got=f"eps = {float(level):g}, at which the potentials overflow",
+            need="squared distances that are finite, also when they are divided by eps",
+            do="Choose a larger eps, or scale the points.",
+        )
     if not traced:
         f, g = on_device(np.asarray(f)[: mu.n]), on_device(np.asarray(g)[: nu.n])
     residual, converged, iterations = evidence
@@ -223,7 +229,8 @@ def _start(
     width = 4 * jnp.maximum(jnp.max(jnp.sum(x * x, axis=1)), jnp.max(jnp.sum(y * y, axis=1)))
     # at a quarter of the diameter the kernel is still nearly flat
     start = jnp.zeros_like(log_a), jnp.zeros_like(log_b), jnp.maximum(width / 4, eps)
-    f, g, _ = jax.lax.while_loop(lambda state: state[2] > eps, cool, start)
+    # a quarter of infinity is infinity: without the second condition the loop would not end
+    f, g, _ = jax.lax.while_loop(lambda state: (state[2] > eps) & (state[2] < jnp.inf), cool, start)
     f, g, _ = swept(partial(kernel, level=eps), alike, f / eps, g / eps, b, tol=tol, limit=100 if stored else 40)
     if not stored:
         return g, jnp.zeros((), g.dtype)

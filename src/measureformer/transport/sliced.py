@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import NoClosedFormError, OptionError
+from measureformer.errors import NoClosedFormError
 from measureformer.measures import AbstractMeasure
 from measureformer.numerics.arrays import namespace, positive_int
 from measureformer.numerics.checked import checked
@@ -45,8 +44,6 @@ def sliced_wasserstein(
     True
     """
     p, count = exponent(p), positive_int(projections, "projections")
-    if p == math.inf:
-        raise OptionError(got="p = inf", need="a finite p", do="Project and take mf.wasserstein on each line.")
     pair = compared(mu, nu)
     atoms = pair.atoms
     if atoms is None:

@@ -13,10 +13,13 @@ from measureformer.maps import Attention, Tangent, UnnormalizedAttention
 from measureformer.measures import Discrete
 
 
-def sphere_trajectory(X: np.ndarray, beta: float, times: Any, *, normalized: bool = True) -> Trajectory:
-    """The flow of `Tangent` of one head from the rows of X, at the default tolerances."""
+def sphere_trajectory(
+    X: np.ndarray, beta: float, times: Any, *, normalized: bool = True, value: float = 1.0
+) -> Trajectory:
+    """The flow of `Tangent` of one head with V = value·I from the rows of X, at the default tolerances."""
     kind = Attention if normalized else UnnormalizedAttention
-    return flow(Tangent(kind.head(*[np.eye(X.shape[1])] * 3, scale=beta)), Discrete.uniform(X), times)
+    eye = np.eye(X.shape[1])
+    return flow(Tangent(kind.head(eye, eye, value * eye, scale=beta)), Discrete.uniform(X), times)
 
 
 def energies(traj: Trajectory, beta: float) -> np.ndarray:

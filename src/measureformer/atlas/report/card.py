@@ -6,9 +6,9 @@ import base64
 from collections.abc import Sequence
 
 from measureformer.atlas.report.frame import verdict
-from measureformer.atlas.report.view import SAID, Shown, View
+from measureformer.atlas.report.view import Shown, View
 from measureformer.atlas.result import Check, Control, Result
-from measureformer.atlas.words import interval, measured
+from measureformer.atlas.words import failures, interval, measured, often
 from measureformer.pages.markup import Markup, join, tag
 from measureformer.pages.prose import prose
 from measureformer.pages.words import number, one_line
@@ -19,8 +19,13 @@ def card(view: View, claim: Shown, figure: bytes | None) -> Markup:
     note, result = claim.note, claim.result
     return tag(
         "article",
-        tag("div", tag("h3", prose(note.title)), verdict(claim.css, SAID[claim.kind]), class_="head"),
-        tag("p", tag("a", claim.name, href=f"#{claim.name}", aria_label=f"Link to {claim.name}"), class_="name"),
+        tag("div", tag("h3", prose(note.title)), verdict(claim.css, claim.said), class_="head"),
+        tag(
+            "p",
+            tag("a", claim.name, href=f"#{claim.name}", aria_label=f"Link to {claim.name}"),
+            *([tag("span", f" · {note.kind}", class_="kind")] if note.kind else []),
+            class_="name",
+        ),
         *([tag("p", prose(note.summary), class_="summary")] if note.summary else []),
         *([tag("p", prose(note.statement, lines=True), class_="statement")] if note.statement else []),
         _hypotheses(note.hypotheses),
@@ -38,10 +43,11 @@ def card(view: View, claim: Shown, figure: bytes | None) -> Markup:
 
 def _absent(claim: Shown) -> Markup:
     said = {"raised": "The measurement raised an error", "not finished": "Not finished", "not run": "Not run"}[
-        claim.kind
+        claim.state
     ]
     words = one_line(claim.why)
-    return tag("p", tag("b", f"{said}: "), words or "no reason is known.", class_="loud", role="note")
+    style = "loud" if claim.state == "raised" else "quiet"
+    return tag("p", tag("b", f"{said}: "), words or "no reason is known.", class_=style, role="note")
 
 
 def _hypotheses(hypotheses: Sequence[str]) -> Markup:
@@ -54,7 +60,12 @@ def _hypotheses(hypotheses: Sequence[str]) -> Markup:
 def _computed(result: Result) -> Markup:
     sizes = ", ".join(f"{name.replace('_', ' ')} = {value}" for name, value in result.config.items())
     words = f"{one_line(result.preset)} preset, seed {result.seed}, {number(result.seconds)} s"
-    return tag("p", tag("span", "Computed ", class_="label"), one_line(f"{words}{f': {sizes}' if sizes else ''}."))
+    computed = tag("p", tag("span", "Computed ", class_="label"), one_line(f"{words}{f': {sizes}' if sizes else ''}."))
+    if not result.trials:
+        return computed
+    rate = tag("p", tag("span", "Fresh seeds that pass ", class_="label"), often(result))
+    lines = [tag("li", one_line(line)) for line in failures(result)]
+    return join(computed, rate, *([tag("ul", *lines)] if lines else []))
 
 
 def _checks(result: Result) -> Markup:

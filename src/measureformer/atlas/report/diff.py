@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from measureformer.atlas.atlas import Atlas
-from measureformer.atlas.report.view import Kind, Shown, View
+from measureformer.atlas.report.view import Shown, State, View
 
 MOVED = 0.05
 """A margin that changes by less is not reported: it is a share, 1 being as far inside as can be."""
@@ -15,7 +15,7 @@ MOVED = 0.05
 Direction = Literal["worse", "better", "changed"]
 
 # from good to bad; a claim that was not run or not finished says neither
-_RANK: dict[Kind, int] = {"holds": 0, "inconclusive": 1, "control not rejected": 2, "violated": 3, "raised": 4}
+_RANK: dict[State, int] = {"holds": 0, "inconclusive": 1, "control not rejected": 2, "violated": 3, "raised": 4}
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Change:
     """A claim whose verdict, or whose margin, is not what it was; a margin without a result is not a number."""
 
     claim: str
-    old: Kind
-    new: Kind
+    old: State
+    new: State
     old_margin: float
     new_margin: float
 
@@ -72,7 +72,7 @@ def compare(old: Atlas, new: Atlas, *, moved: float = MOVED) -> Difference:
 
 def _change(old: Shown, new: Shown) -> Change:
     margins = (claim.result.run.margin if claim.result else math.nan for claim in (old, new))
-    return Change(old.name, old.kind, new.kind, *margins)
+    return Change(old.name, old.state, new.state, *margins)
 
 
 def _settings(old: Atlas, new: Atlas) -> tuple[tuple[str, str, str], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from measureformer.atlas.report.view import SAID, View
+from measureformer.atlas.report.view import Shown, View
 from measureformer.pages.frame import asset, head
 from measureformer.pages.markup import Markup, join, tag
 from measureformer.pages.words import clean, one_line
@@ -56,15 +56,20 @@ def _index(view: View) -> str:
             "title": one_line(claim.note.title),
             "chapter": one_line(page.chapter.title),
             "place": claim.place,
-            "verdict": SAID[claim.kind],
+            "verdict": one_line(claim.said),
             "css": claim.css,
-            "text": one_line(" ".join((claim.note.statement, claim.note.summary, claim.note.citation))),
+            "text": one_line(" ".join(_words(claim))),
         }
         for page in view.pages
         for claim in page.claims
     ]
     text = clean(json.dumps(rows, ensure_ascii=False, separators=(",", ":")))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _words(claim: Shown) -> tuple[str, ...]:
+    note = claim.note
+    return note.kind or "", note.statement, note.summary, note.citation
 
 
 def verdict(css: str, words: str) -> Markup:

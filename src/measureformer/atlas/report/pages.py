@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from measureformer.atlas.kinds import KINDS, Kind
 from measureformer.atlas.report.bibliography import FILE as BIBTEX
 from measureformer.atlas.report.bibliography import cited
 from measureformer.atlas.report.card import card
 from measureformer.atlas.report.chart import chapter_map, overview
 from measureformer.atlas.report.frame import HOME, chapters_nav, document, verdict
-from measureformer.atlas.report.view import KINDS, SAID, Kind, Page, Shown, View
+from measureformer.atlas.report.view import SAID, STATES, Page, Shown, State, View
+from measureformer.atlas.words import often
 from measureformer.pages.markup import Markup, join, tag
 from measureformer.pages.prose import prose
 from measureformer.pages.words import number, one_line
+
+IDLE: tuple[State, ...] = ("not finished", "not run")
+"""States that are no failures."""
 
 _LANGUAGE = (
     ("measured", "what was measured: solid lines and filled markers, in colours"),
@@ -30,7 +35,9 @@ def overview_page(view: View) -> str:
         tag("h1", "Atlas of claims"),
         tag("p", _lead(view), class_="lead"),
         _tally(view),
+        _kinds(view),
         _troubled(view),
+        _waiting(view),
         tag("h2", "Map of the theory"),
         tag("p", "A column is a chapter, and a square is a claim.", class_="lead"),
         tag("div", overview(view), class_="map", role="group", aria_label="Map of the theory"),
@@ -52,11 +59,20 @@ def chapter_page(view: View, index: int, figures: Mapping[str, bytes]) -> str:
         *(tag("p", prose(paragraph), class_="introduction") for paragraph in page.chapter.introduction),
         tag("h2", "What builds on what"),
         tag("div", chapter_map(view, page), class_="map", role="group", aria_label="Map of the chapter"),
-        tag("h2", "Claims"),
-        *(card(view, claim, figures.get(claim.name)) for claim in page.claims),
+        *(part for kind in (*KINDS, None) for part in _cards(view, page, kind, figures)),
         chapters_nav(view, index),
     ]
     return document(f"{title} · Atlas of claims", view, *parts, here=page.file)
+
+
+def _cards(view: View, page: Page, kind: Kind | None, figures: Mapping[str, bytes]) -> list[Markup]:
+    """The claims of a chapter that are of one kind, under a heading that says what the kind means."""
+    claims = [claim for claim in page.claims if claim.note.kind == kind]
+    if not claims:
+        return []
+    heading, meaning = (f"{kind.title()}s", f"{KINDS[kind]}.") if kind else ("Claims without a stated kind", "")
+    about = [tag("p", f"{meaning[0].upper()}{meaning[1:]}", class_="lead")] if meaning else []
+    return [tag("h2", heading), *about, *(card(view, claim, figures.get(claim.name)) for claim in claims)]
 
 
 def _lead(view: View) -> str:
@@ -73,38 +89,54 @@ def _lead(view: View) -> str:
 
 def _tally(view: View) -> Markup:
     claims = view.claims.values()
-    counts = {kind: sum(claim.kind == kind for claim in claims) for kind in KINDS}
-    words = {kind: _plural(kind, counts[kind]) for kind in KINDS}
-    shown = [kind for kind in KINDS if counts[kind] or kind == "holds"]
-    items = (tag("li", tag("b", str(counts[kind])), words[kind], class_=kind.replace(" ", "-")) for kind in shown)
+    counts = {state: sum(claim.state == state for claim in claims) for state in STATES}
+    words = {state: _plural(state, counts[state]) for state in STATES}
+    shown = [state for state in STATES if counts[state] or state == "holds"]
+    items = (tag("li", tag("b", str(counts[one])), words[one], class_=one.replace(" ", "-")) for one in shown)
     return tag("ul", *items, class_="tally")
 
 
-def _plural(kind: Kind, count: int) -> str:
-    return "hold" if kind == "holds" and count != 1 else SAID[kind]
+def _kinds(view: View) -> Markup:
+    """How many claims there are of each kind, and what the kinds mean."""
+    counts = {kind: sum(claim.note.kind == kind for claim in view.claims.values()) for kind in KINDS}
+    items = (
+        tag("li", tag("b", f"{counts[kind]} {kind}{'' if counts[kind] == 1 else 's'}: "), meaning)
+        for kind, meaning in KINDS.items()
+    )
+    return tag("ul", *items, class_="kinds")
+
+
+def _plural(state: State, count: int) -> str:
+    return "hold" if state == "holds" and count != 1 else SAID[state]
 
 
 def _troubled(view: View) -> Markup:
-    """What does not pass, before everything else; what was merely not run is one line."""
-    bad = [claim for claim in view.claims.values() if claim.kind not in ("holds", "not run")]
-    idle = [claim for claim in view.claims.values() if claim.kind == "not run"]
-    if not bad and not idle:
-        return Markup()
+    """What does not pass, before everything else."""
     rows = [
         tag(
             "li",
             _link(claim),
             " ",
-            verdict(claim.css, SAID[claim.kind]),
+            verdict(claim.css, claim.said),
             *([" ", one_line(claim.why)] if claim.why else []),
         )
-        for claim in bad
+        for claim in view.claims.values()
+        if claim.state not in ("holds", *IDLE)
     ]
-    parts = [tag("ul", *rows)] if rows else []
-    if idle:
-        names = join(*(_link(claim) for claim in idle), by=" · ")
-        parts.append(tag("details", tag("summary", f"{len(idle)} not run"), tag("p", names)))
-    return tag("section", tag("h2", "Not passing"), *parts, class_="loud")
+    return tag("section", tag("h2", "Not passing"), tag("ul", *rows), class_="loud") if rows else Markup()
+
+
+def _waiting(view: View) -> Markup:
+    """What has no result and is no failure: claims that wait for their turn or for data, by reason."""
+    by_reason: dict[str, list[Shown]] = {}
+    for claim in view.claims.values():
+        if claim.state in IDLE:
+            by_reason.setdefault(one_line(claim.why) or claim.said, []).append(claim)
+    parts = (
+        tag("details", tag("summary", f"{len(claims)}: {why}"), tag("p", join(*map(_link, claims), by=" · ")))
+        for why, claims in by_reason.items()
+    )
+    return tag("section", tag("h2", "Without a result"), *parts, class_="quiet") if by_reason else Markup()
 
 
 def _link(claim: Shown) -> Markup:
@@ -113,9 +145,9 @@ def _link(claim: Shown) -> Markup:
 
 def _line_of_verdicts(claims: Iterable[Shown]) -> Markup:
     listed = list(claims)
-    counts: dict[Kind, int] = {kind: sum(claim.kind == kind for claim in listed) for kind in KINDS}
+    counts: dict[State, int] = {state: sum(claim.state == state for claim in listed) for state in STATES}
     parts = (
-        verdict(kind.replace(" ", "-"), f"{count} {_plural(kind, count)}") for kind, count in counts.items() if count
+        verdict(state.replace(" ", "-"), f"{count} {_plural(state, count)}") for state, count in counts.items() if count
     )
     return tag("p", join(*parts, by=" "), class_="verdicts")
 
@@ -132,13 +164,15 @@ def _reading() -> Markup:
 
 
 def _contents(page: Page) -> Markup:
-    heads = (tag("th", word, scope="col") for word in ("claim", "verdict", "margin"))
+    heads = (tag("th", word, scope="col") for word in ("claim", "kind", "verdict", "margin", "fresh seeds"))
     rows = (
         tag(
             "tr",
             tag("td", _link(claim)),
-            tag("td", verdict(claim.css, SAID[claim.kind])),
+            tag("td", claim.note.kind or "–", class_="label"),
+            tag("td", verdict(claim.css, claim.said)),
             tag("td", number(claim.result.run.margin) if claim.result else "–", class_="number"),
+            tag("td", often(claim.result) or "–" if claim.result else "–", class_="number"),
         )
         for claim in page.claims
     )

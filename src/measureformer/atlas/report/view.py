@@ -9,21 +9,23 @@ from functools import cached_property
 from measureformer.atlas.atlas import Absence, Atlas, Chapter, Note
 from measureformer.atlas.result import Result
 from measureformer.atlas.words import STATUSES, Status, status
+from measureformer.pages.words import one_line
 
-Kind = Status | Absence
+State = Status | Absence
 
-KINDS: tuple[Kind, ...] = (*STATUSES, "raised", "not finished", "not run")
-SAID: dict[Kind, str] = {**{kind: kind for kind in KINDS}, "raised": "raised an error"}
+STATES: tuple[State, ...] = (*STATUSES, "raised", "not finished", "not run")
+SAID: dict[State, str] = {**{state: state for state in STATES}, "raised": "raised an error"}
 NOT_ASKED = "was not asked for, and has no stored result."
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A claim on a page; `place` is the address of its card, from any page."""
+    """A claim on a page: its state, the words for it, and `place`, the address of its card from any page."""
 
     note: Note
     result: Result | None
-    kind: Kind
+    state: State
+    said: str
     why: str
     place: str
 
@@ -33,7 +35,7 @@ class Shown:
 
     @property
     def css(self) -> str:
-        return self.kind.replace(" ", "-")
+        return self.state.replace(" ", "-")
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class Page:
     claims: tuple[Shown, ...]
     file: str
 
-    def count(self, kind: Kind) -> int:
-        return sum(claim.kind == kind for claim in self.claims)
+    def count(self, state: State) -> int:
+        return sum(claim.state == state for claim in self.claims)
 
 
 class View:
@@ -61,9 +63,11 @@ class View:
             claims: list[Shown] = []
             for note in notes:
                 result, gap = atlas.by_claim.get(note.claim), gaps.get(note.claim)
-                kind: Kind = status(result) if result else gap.kind if gap else "not run"
+                state: State = status(result) if result else gap.kind if gap else "not run"
                 why = "" if result else gap.why if gap else NOT_ASKED
-                claims.append(Shown(note, result, kind, why, f"{file}#{note.claim}"))
+                # what it needs is the verdict of a claim whose data are not installed
+                said = one_line(gap.why) if gap and not result and state == "not run" else SAID[state]
+                claims.append(Shown(note, result, state, said, why, f"{file}#{note.claim}"))
             pages.append(Page(chapter, tuple(claims), file))
         self.pages = tuple(pages)
         self.claims = {claim.name: claim for page in pages for claim in page.claims}

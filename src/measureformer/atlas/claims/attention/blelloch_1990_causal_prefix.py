@@ -69,6 +69,7 @@ def _figure(config: Config, found: dict[str, np.ndarray]) -> Figure:
 claim = Claim(
     name="blelloch-1990-causal-prefix",
     title="Causal attention by prefix sums",
+    kind="construction",
     statement=(
         "A query at time t gets the normaliser of all keys with times s ≤ t, from moments of the whole blocks before "
         "and single keys of one block, within the tolerance: also at the borders of blocks and where times tie."

@@ -86,6 +86,7 @@ def _figure(config: Config, q: np.ndarray, grid: np.ndarray, gaussians: np.ndarr
 claim = Claim(
     name="greengard-1991-relative-error",
     title="A relative error for every query",
+    kind="construction",
     statement=(
         "Real exponentials are interpolated with a relative error, so log Z(q) is within the tolerance for all "
         "queries, also for those whose normaliser is e^{100} times smaller than that of others."

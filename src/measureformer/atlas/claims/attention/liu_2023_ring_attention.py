@@ -104,6 +104,7 @@ def _figure(config: Config, found: dict[str, dict[str, Array]]) -> Figure:
 claim = Claim(
     name="liu-2023-ring-attention",
     title="Attention by a ring of devices is exact",
+    kind="construction",
     statement=(
         "For all queries, keys, values, weights and times, and every number D of shards of the keys: the D partial "
         "answers, merged one by one, give the answer of one device, up to the sum of the error bounds of both; shards "

@@ -119,6 +119,7 @@ def _figure(config: Config, found: dict[str, dict[str, np.ndarray]]) -> Figure:
 claim = Claim(
     name="trefethen-2019-grid-certificate",
     title="The certificate of the grid holds",
+    kind="theorem",
     statement=(
         "For all queries, keys, values and log-weights on the line: values and log-normaliser computed on a grid of "
         "Chebyshev nodes differ from the exact ones by at most the bounds that come with them."

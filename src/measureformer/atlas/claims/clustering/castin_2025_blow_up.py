@@ -96,6 +96,7 @@ def _figure(key: Key) -> Figure:
 claim = Claim(
     name="castin-2025-blow-up",
     title="When a Gaussian explodes",
+    kind="theorem",
     statement=(
         "For V = I, every A and every Σ₀, with S = A + Aᵀ: Σ(t) = (Σ₀⁻¹ − tS)⁻¹, until the time 1/λ_max(Σ₀^½ S Σ₀^½) "
         "if that is positive, and for ever otherwise, in particular at λ_max(S) = 0."

@@ -110,6 +110,7 @@ def _figure(times: np.ndarray, values: np.ndarray) -> Figure:
 claim = Claim(
     name="castin-2025-rank-above-half",
     title="An attractor whose rank exceeds d/2",
+    kind="theorem",
     statement=(
         "There are nonsingular integer matrices A and V in dimension 4 for which diag(1, 1, 1, 0) is a stationary "
         "covariance and all eigenvalues of the linearised flow but the 0 along itself have negative real part. So an "

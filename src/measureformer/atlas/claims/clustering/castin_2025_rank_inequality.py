@@ -88,6 +88,7 @@ def _figure(found: list[tuple[int, StationaryType]]) -> Figure:
 claim = Claim(
     name="castin-2025-rank-inequality",
     title="The rank of a stationary covariance, for any V",
+    kind="theorem",
     statement=(
         "For nonsingular A and V: if VΣAΣ + ΣAᵀΣVᵀ = 0, then rank ΣAΣ is even and 2·rank Σ ≤ d + rank ΣAΣ. Equality "
         "holds, so that rank Σ ≥ d/2, if VΣA is nonsingular on ℝᵈ modulo the range of Σ: in particular if Σ is "

@@ -101,6 +101,7 @@ def _figure(key: Key, config: Config) -> Figure:
 claim = Claim(
     name="castin-2025-stationary-rank",
     title="Stationary covariances have low rank",
+    kind="theorem",
     statement=(
         "For V = I and S = A + Aᵀ: if N(0, Σ) is stationary, that is ΣSΣ = 0, then rank Σ ≤ dim ker S + min(n₊, n₋), "
         "and this rank is attained for every signature. On a range of one dimension more, with orthonormal basis Q, "

@@ -74,6 +74,7 @@ def _figure(config: Config, times: np.ndarray, found: np.ndarray, curve: np.ndar
 claim = Claim(
     name="geshkovski-2023-equiangular",
     title="Orthogonal tokens: one equation",
+    kind="theorem",
     statement=(
         "For every n and β, tokens on the sphere that start orthogonal keep a common inner product γ, with "
         "γ' = 2(1−γ)((n−1)γ+1)/(e^{β(1−γ)}+n−1) and 1 − γ ~ e^{−2t}; for β = 0, γ(t) = (e^{2t}−1)/(e^{2t}+n−1)."

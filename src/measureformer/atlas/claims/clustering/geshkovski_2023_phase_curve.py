@@ -71,9 +71,11 @@ def _figure(key: Key, config: Config) -> Figure:
 claim = Claim(
     name="geshkovski-2023-phase-curve",
     title="The phase diagram in high dimension",
+    kind="observation",
     statement=(
-        "For n tokens, independent and uniform on the sphere of R^d, and d → ∞: all cosines follow the solution γ_β(t) "
-        "of the equation for equal angles that starts at 0, so that pairs come within cosine 1 − δ when γ_β(t) = 1 − δ."
+        "For n tokens, independent and uniform on the sphere of R^d, and d → ∞: all cosines follow the solution "
+        "γ_β(t) of the equation for equal angles that starts at 0, so that pairs come within cosine 1 − δ when γ_β(t) "
+        "= 1 − δ. Observed: within 10 % of that time in dimension 1024."
     ),
     hypotheses=("Q = K = V = I with the softmax", "n and β fixed, d → ∞"),
     reference="geshkovski2023",

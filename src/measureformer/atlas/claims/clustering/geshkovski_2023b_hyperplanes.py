@@ -98,6 +98,7 @@ def _figure(config: Config, path: np.ndarray) -> Figure:
 claim = Claim(
     name="geshkovski-2023b-hyperplanes",
     title="At most three hyperplanes",
+    kind="theorem",
     statement=(
         "For every V whose eigenvalue λ₁ of largest modulus is simple, real and positive, with ⟨Qφ₁, Kφ₁⟩ > 0 for its "
         "eigenvector: the coordinates φ₁*(z_i) of the rescaled tokens z = e^{−tV}x converge, to at most three limits. "

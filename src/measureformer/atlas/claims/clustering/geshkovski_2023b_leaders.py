@@ -82,6 +82,7 @@ def _figure(config: Config, limit: _Limit) -> Figure:
 claim = Claim(
     name="geshkovski-2023b-leaders",
     title="Two leaders on the line",
+    kind="theorem",
     statement=(
         "For d = 1, V > 0, QK > 0 and distinct tokens, the attention matrix P(t) converges; each row of the limit but "
         "at most one is that of the leftmost or of the rightmost token, so that for almost every start its rank is 1 "

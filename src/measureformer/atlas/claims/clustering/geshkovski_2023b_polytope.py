@@ -88,13 +88,17 @@ def _figure(config: Config, A: np.ndarray, path: np.ndarray) -> Figure:
 claim = Claim(
     name="geshkovski-2023b-polytope",
     title="Rescaled tokens tend to a polytope",
+    kind="observation",
     statement=(
         "For V = I and A = KᵀQ symmetric positive definite: the convex hull of the rescaled tokens z = e^{−t}x does "
-        "not grow and tends to a polytope with vertices v_j, and every z_i to a point with ⟨Az, z⟩ = max_j ⟨Az, v_j⟩."
+        "not grow and tends to a polytope with vertices v_j, and every z_i to a point with ⟨Az, z⟩ = max_j ⟨Az, v_j⟩. "
+        "Observed: up to 10‖A‖·extent²·e^{−t}, and in at least half of the runs the limit is wider than a tenth of "
+        "the start."
     ),
     hypotheses=(
         "V = I, one softmax head",
-        "A symmetric positive definite, random; the rate e^{−t} of the bar is what is seen",
+        "A symmetric positive definite, random",
+        "the theorem has no rate",
     ),
     reference="geshkovski2023b",
     measure=measure,

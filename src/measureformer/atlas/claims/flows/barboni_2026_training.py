@@ -1,4 +1,4 @@
-"""Training an infinitely deep transformer ends at zero loss: small initial loss, many heads, separated contexts."""
+"""Training a deep transformer with few different layers ends at zero loss: many heads, separated contexts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Config:
     seeds: int = 2
     pairs: int = 4
     n: int = 4
-    heads: int = 4
+    heads: int = 8
     pieces: int = 2
     depth: int = 1
     steps: int = 250
@@ -142,7 +142,7 @@ def _figure(config: Config, sweeps: dict[str, list[Setting]], shares: dict[str, 
     at = [x for curve in curves for x in curve.x]
     required = Series("required", (min(at), max(at)), (config.reached, config.reached), "dashed", role="theory")
     return Figure(
-        "Training an infinitely deep transformer",
+        "Training a deep transformer in context",
         "initial loss, heads, separation: each over its value in the base problem",
         "last over first loss, median",
         (*curves, required),
@@ -158,18 +158,20 @@ def _figure(config: Config, sweeps: dict[str, list[Setting]], shares: dict[str, 
 
 claim = Claim(
     name="barboni-2026-training",
-    title="Training an infinitely deep transformer ends at zero loss",
+    title="Training a deep transformer in context ends at zero loss",
+    kind="observation",
     statement=(
-        "For θ(t) = heads of softmax attention, constant on pieces of the depth, training of the mean of "
-        "|T_θ[μ^k](x^k) − y^k|² ends at zero if the initial loss is small, heads are many and contexts are separated. "
-        "With one head, or contexts that are close, much of the loss is left. Where two contexts coincide, with one "
-        "query x and targets y₁, y₂, the mean of |T − y₁|² and |T − y₂|² is at least |y₁ − y₂|²/4, and training ends "
-        "there."
+        "For θ(t) = heads of softmax attention, constant on 2 or 4 pieces of the depth, training of the mean of "
+        "|T_θ[μ^k](x^k) − y^k|² is observed to end below 10⁻⁴ of the initial loss for targets at distance 1/2, 4 or 8 "
+        "heads and separated contexts; with one head, or contexts that are 16 to 256 times closer, more than a hundred "
+        "times as much is left. Where two contexts coincide, with one query x and targets y₁, y₂, the mean of "
+        "|T − y₁|² and |T − y₂|² is at least |y₁ − y₂|²/4, and training ends within 1 % of that."
     ),
     hypotheses=(
         "in the theorem: infinitely many heads and gradient flow, for log-sum-exp functions of the contexts that are "
         "linearly independent modulo affine functions",
         "here: finitely many heads, equal steps in depth, Adam; the network starts as the identity",
+        "other initial losses are drawn and not judged, and the depth is not refined: this is no test of the limit",
     ),
     reference="barboni2026",
     measure=measure,

@@ -88,6 +88,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="dobrushin-1979-stability",
     title="Flows of measures are stable",
+    kind="theorem",
     statement=(
         "For all μ, ν, x, y in the ball of radius R_0 and attention with constants L (in the point) and K (in the "
         "measure) on the ball of radius R_0 e^{‖V‖t}: W_p(μ_t, ν_t) ≤ e^{(L+K)t} W_p(μ_0, ν_0), p = 1, 2, and "

@@ -58,6 +58,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="furuya-2025-flow-semigroup",
     title="Flows compose by ⋄",
+    kind="theorem",
     statement=(
         "For a velocity that does not depend on depth, φ_{t+s}[μ](x) = (φ_t ⋄ φ_s)[μ](x) = φ_t[φ_s[μ]♯μ](φ_s[μ](x)), "
         "for every x, on the support or off it."

@@ -64,6 +64,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="furuya-2025-passive-token",
     title="A passive token is the limit of light tokens",
+    kind="theorem",
     statement=(
         "The token that starts at x in the flow of μ + ε δ_x ends at distance O(ε) from φ_1[μ](x), the end of a "
         "token of mass zero that starts there, and not closer in general: the exponent of ε is 1."

@@ -90,6 +90,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="hairer-1993-orders-in-depth",
     title="A residual network of L layers is 1/L away from infinite depth",
+    kind="theorem",
     statement=(
         "For a smooth velocity v on measures, the tokens of L residual layers x ↦ x + v(μ, x)/L differ from those of "
         "the flow at time 1 by O(1/L); four stages per layer, combined as by Runge and Kutta, make it O(L^{-4})."

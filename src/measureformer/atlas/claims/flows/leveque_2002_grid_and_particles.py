@@ -135,10 +135,11 @@ def _figure(G: AbstractInContextMap, config: Config, masses: np.ndarray, particl
 claim = Claim(
     name="leveque-2002-grid-and-particles",
     title="Particles and a grid agree on the flow of a density",
+    kind="observation",
     statement=(
-        "Finite volumes on cells of width h and particles at quantiles solve ∂_t μ + div(μ v[μ]) = 0 with the same "
-        "result, up to half a cell in W_1; masses of cells stay ≥ 0 and their sum does not change; moments of a "
-        "Gaussian are those of its closed flow up to O(h²)."
+        "Finite volumes on cells of width h and particles at quantiles solve ∂_t μ + div(μ v[μ]) = 0: masses of cells "
+        "stay ≥ 0 and their sum does not change. Observed: both agree up to half a cell in W_1, and moments of a "
+        "Gaussian are those of its closed flow up to 2h²."
     ),
     hypotheses=("dimension 1", "softmax attention, velocity read from cells as atoms at their centres"),
     reference="leveque2002, Chapters 6 and 20; castin2025",

@@ -14,7 +14,7 @@ from measureformer.implicit_bias import Problem, descend_all, misalignment, rand
 
 @dataclass(frozen=True)
 class Config:
-    problems: int = 10
+    problems: int = 20
     starts: int = 16
     steps: int = 1000
     margin: float = 8.0
@@ -81,13 +81,15 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="tarzanagh-2023-cones",
     title="Cones around locally optimal tokens keep descent",
+    kind="observation",
     statement=(
         "A choice of tokens is locally optimal if each has a larger score than all tokens with a tight margin in its "
-        "SVM. Then descent that starts in a cone around that SVM, far from 0, keeps selecting these tokens "
-        "and converges to it in direction, also if other tokens have larger scores."
+        "SVM. Observed: of the descents that start within 4° of that SVM, far from 0, at least 90 % keep selecting "
+        "these tokens, and their median 1 − cos with it falls to 0.02, also if other tokens have larger scores; and at "
+        "least 75 % of the descents from random starts end at such a choice."
     ),
     hypotheses=(
-        "the choice can be separated",
+        "the choice can be separated; how wide cones may be is not tested, and some choices get several starts",
         "normalised gradient descent with steps of length 0.1: of 100 random problems, 95 had come to a locally "
         "optimal choice after 1000 steps, and all after 4000",
     ),

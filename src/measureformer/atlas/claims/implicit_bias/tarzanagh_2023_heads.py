@@ -77,9 +77,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="tarzanagh-2023-heads",
     title="Other heads, the same support vector machine",
+    kind="observation",
     statement=(
-        "With the head Σ relu(Vx) or with three classes and the cross-entropy, normalised gradient descent turns to "
-        "W_fin + C·W_mm, with W_mm the SVM that separates the tokens that are kept from the others."
+        "Observed for the head Σ relu(Vx) and for three classes with the cross-entropy: in most runs normalised "
+        "gradient descent drops tokens, and in these the median 1 − cos of W and W_fin + C·W_mm is at most 0.02 and "
+        "the mean at most 0.08, with W_mm the SVM that separates the tokens that are kept from the others."
     ),
     hypotheses=("random tokens on the sphere, labels 1 for the nonlinear head", "runs in which a token is dropped"),
     reference="tarzanagh2023",

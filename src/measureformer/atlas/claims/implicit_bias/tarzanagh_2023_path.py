@@ -77,6 +77,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="tarzanagh-2023-path",
     title="The regularisation path leads to the support vector machine",
+    kind="theorem",
     statement=(
         "For W_R = argmin of the loss over ‖W‖_F ≤ R: W_R/R → W_mm/‖W_mm‖_F as R → ∞, with W_mm the least matrix for "
         "which the token of largest score has a logit larger by 1 than that of each other token of its example."

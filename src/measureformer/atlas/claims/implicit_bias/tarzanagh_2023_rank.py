@@ -77,6 +77,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="tarzanagh-2023-rank",
     title="The support vector machine has low rank",
+    kind="theorem",
     statement="The SVM of n examples in d dimensions has rank at most min(n, d), for both norms.",
     hypotheses=("each example has one query", "the tokens can be separated"),
     reference="tarzanagh2023",

@@ -115,7 +115,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
             "random data: mean 1 − cos over that with W_mm alone, largest",
             (means[:, ours] / means[:, 1]).max(),
             high=0.97,
-            rejected_by=("no-finite-part", "single-tokens"),
+            rejected_by="no-finite-part",
         ),
         Check(
             "random data: the same over that with the SVM of single tokens",
@@ -149,12 +149,14 @@ def _figure(key: Key, config: Config) -> Figure:
 claim = Claim(
     name="tarzanagh-2023-several-tokens",
     title="A finite part mixes tokens, a growing part drops the rest",
+    kind="observation",
     statement=(
         "With a head for which a mixture of tokens is best, W_k ≈ W_fin + C_k·W_mm: W_fin gives the kept tokens the "
         "probabilities at which the loss on them is least, W_mm is the SVM that separates kept from dropped tokens. "
-        "For orthonormal tokens and margins s_1^a s_2^b, W_fin is known without a run, and gradient descent approaches "
-        "it like 1/k. On random data W_fin is taken from the first half of the run and judged at its end: this "
-        "describes W better than W_mm alone, and much better than the SVM of single tokens."
+        "For orthonormal tokens and margins s_1^a s_2^b, W_fin is known without a run, and gradient descent "
+        "approaches it like 1/k. On random data W_fin is taken from the first half of the run and judged at its end: "
+        "observed is a mean 1 − cos of at most 0.97 of that with W_mm alone, and at most half of that with the SVM of "
+        "single tokens."
     ),
     hypotheses=(
         "a conjecture in general",

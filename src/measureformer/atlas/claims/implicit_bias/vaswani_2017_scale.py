@@ -64,10 +64,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="vaswani-2017-scale",
     title="The factor 1/√d_k keeps gradients alive",
+    kind="observation",
     statement=(
         "For queries and keys with independent standard normal entries, logits have variance d_k, the softmax "
         "saturates and its derivative shrinks, on average like d_k^{−1/2}: that is the probability that the two "
-        "largest logits are within 1 of each other."
+        "largest logits are within 1 of each other. Observed: an exponent between −0.6 and −0.4 from d_k = 64 on."
     ),
     hypotheses=("independent standard normal entries, as at the start of training", "one softmax over 16 tokens"),
     reference="vaswani2017",

@@ -85,9 +85,11 @@ def _figure(key: Key, config: Config, found: np.ndarray, width: np.ndarray) -> F
 claim = Claim(
     name="garg-2022-linear",
     title="A trained transformer learns linear functions in context",
+    kind="observation",
     statement=(
-        "A transformer trained on prompts (x_1, y_1), …, (x_k, y_k), x of fresh linear functions predicts ⟨w, x⟩ with "
-        "an error near that of least squares, 1 − k/d for k < d and small after."
+        "Observed for a transformer trained on prompts (x_1, y_1), …, (x_k, y_k), x of fresh linear functions, d = 3: "
+        "its error is within 0.1 of that of least squares, 1 − k/d, for k < d, and after 2d examples at most 0.15 and "
+        "0.8 of that of averaging. In the quick preset, d = 2: within 0.15, and at most 0.45."
     ),
     hypotheses=(
         "x and w standard normal in R^d",

@@ -89,6 +89,7 @@ def _figure(config: Config, k: np.ndarray, means: dict[str, np.ndarray], law: np
 claim = Claim(
     name="hastie-2022-double-descent",
     title="Least squares from k examples: the error peaks at k = d",
+    kind="theorem",
     statement=(
         "For y = ⟨w, x⟩ + σ·noise, standard normal x and w in R^d: the error of minimum-norm least squares over that "
         "of 0 is 1 − k/d + σ²k/(d(d−k−1)) for k < d−1 and σ²/(k−d−1) for k > d+1, infinite between; without noise it "

@@ -61,12 +61,16 @@ def _figure(config: Config, records: dict[str, np.ndarray]) -> Figure:
 claim = Claim(
     name="tarzanagh-2023-sparser",
     title="Trained attention gets sparser and its weights larger",
+    kind="observation",
     statement=(
-        "While a transformer is trained to learn linear functions in context, some head comes to rest on a smaller "
-        "share of the keys that it sees, and the norm of KᵀQ grows. (A weight s of 1 needs an infinite norm: "
-        "s = 1/(1 + Σ e^{−gaps}).)"
+        "Observed while a transformer is trained to learn linear functions in context: some head comes to rest on a "
+        "smaller share of the keys that it sees, and its largest weights grow. With labels of other functions it does "
+        "not."
     ),
-    hypotheses=("an observation in training with Adam, no theorem for this model",),
+    hypotheses=(
+        "training with Adam, no theorem for this model",
+        "the norm of KᵀQ is shown and not judged: it grows with useless labels, too",
+    ),
     reference="tarzanagh2023",
     measure=measure,
     controls={"labels-of-other-functions": "The same training on labels that each come from a function of their own."},

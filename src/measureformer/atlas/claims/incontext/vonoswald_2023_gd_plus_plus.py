@@ -82,10 +82,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="vonoswald-2023-gd-plus-plus",
     title="Layers that move inputs beat gradient descent",
+    kind="observation",
     statement=(
         "For y = ⟨w, x⟩ with w ~ N(0, I) and independent coordinates of x: the best single step has rate η* = d s²/T "
-        "and error s²(d − (d s²)²/T), T = (d m₄ + d(d−1)s⁴)/N + (1 − 1/N) d s⁴. With two layers that also send x to "
-        "(I − γ ∫ x xᵀ) x, the loss is below 0.9 times that of two steps at their best common rate."
+        "and error s²(d − (d s²)²/T), T = (d m₄ + d(d−1)s⁴)/N + (1 − 1/N) d s⁴. Observed: with two layers that also "
+        "send x to (I − γ ∫ x xᵀ) x, the loss is below 0.9 times that of two steps at their best common rate."
     ),
     hypotheses=("d = N = 10, x uniform in [−1/2, 1/2]^10", "both layers have the same weights"),
     reference="vonoswald2023, Section 3",

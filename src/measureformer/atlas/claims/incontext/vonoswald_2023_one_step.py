@@ -75,6 +75,7 @@ def _figure(key: Key, config: Config, layers: np.ndarray, steps: np.ndarray) -> 
 claim = Claim(
     name="vonoswald-2023-one-step",
     title="One layer of linear attention is one step of gradient descent",
+    kind="construction",
     statement=(
         "For all examples (x_i, y_i) and all W₀, with Q = K = diag(I, 0) and V = η[[0, 0], [W₀, −I]]: K residual "
         "layers of linear attention send the question (x, −W₀x) to (x, −W_K x), where W_K is reached from W₀ by K "

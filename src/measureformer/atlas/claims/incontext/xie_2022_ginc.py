@@ -168,10 +168,12 @@ def _drawn(key: Key, config: Config) -> list[Series]:
 claim = Claim(
     name="xie-2022-ginc",
     title="In-context learning as retrieval: the posterior finds the concept",
+    kind="observation",
     statement=(
         "For prompts of n independent examples of length k from one of several hidden Markov models, the posterior of "
         "the true one tends to 1 as n or k grow, and the most probable next token becomes that of the true concept. "
-        "The accuracy of a small transformer that was trained on documents grows with n and with k too."
+        "Observed: with most and longest examples both the posterior and the accuracy exceed 0.95; in the full preset "
+        "the accuracy of a small transformer that was trained on documents grows with n and with k, too."
     ),
     hypotheses=(
         "all transitions have positive probability for the reader: those of the generator may be 0",

@@ -94,9 +94,11 @@ def _figure(key: Key, config: Config, found: LinearTrained, best: float) -> Figu
 claim = Claim(
     name="zhang-2024-optimum",
     title="Trained linear attention is preconditioned gradient descent",
+    kind="observation",
     statement=(
-        "For y = ⟨w, x⟩, w ~ N(0, I), x ~ N(0, Λ) and N examples, one layer of linear attention is trained to "
-        "ŷ = xᵀ Γ⁻¹ (1/N) Σ y_i x_i with Γ = (1 + 1/N) Λ + (tr Λ/N) I, at loss tr Λ(I − Γ⁻¹Λ)."
+        "For y = ⟨w, x⟩, w ~ N(0, I), x ~ N(0, Λ) and N examples, the best layer of linear attention is ŷ = xᵀ Γ⁻¹ "
+        "(1/N) Σ y_i x_i with Γ = (1 + 1/N) Λ + (tr Λ/N) I, at loss tr Λ(I − Γ⁻¹Λ). Observed: training by Adam ends "
+        "there, with a preconditioner within 15 %."
     ),
     hypotheses=(
         "in the theorem: gradient flow on the population loss from a small structured start",

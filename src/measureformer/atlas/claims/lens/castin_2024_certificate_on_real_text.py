@@ -60,6 +60,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="castin-2024-certificate-on-real-text",
     title="The certificate holds on a trained encoder",
+    kind="theorem",
     statement=(
         "For the attention of the layers of all-MiniLM-L6-v2, and for each of their heads, on the tokens of a real "
         "text: the local Lipschitz constant in L² of the tokens is at most the certified bound."

@@ -150,6 +150,7 @@ def _figure(config: Config, heads: Heads, X: np.ndarray, found: dict[str, np.nda
 claim = Claim(
     name="castin-2024-certified-radius-on-real-text",
     title="A certified radius of the context",
+    kind="theorem",
     statement=(
         "For the attention of a layer of all-MiniLM-L6-v2 on the tokens of a real text, and every τ: a change of the "
         "context that moves the output by τ in root mean square is larger than the certified radius of τ, which comes "

@@ -87,10 +87,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="castin-2024-growth-on-real-text",
     title="Real text is far from the worst case",
+    kind="observation",
     statement=(
-        "For the attention of a layer of all-MiniLM-L6-v2 and pieces of a real text of 8 to n tokens, the exponent of "
-        "the local Lipschitz constant in the number of tokens is below 0.45, and so is the upper end of its 95 % "
-        "interval; the worst case has 1/2."
+        "Observed for the attention of a layer of all-MiniLM-L6-v2 and pieces of a real text of 8 to n tokens: the "
+        "exponent of the local Lipschitz constant in the number of tokens is below 0.45, and so is the upper end of "
+        "its 95 % interval; the worst case has 1/2."
     ),
     hypotheses=("the exponent is fitted on a log-log scale",),
     reference="castin2024",

@@ -62,9 +62,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="castin-2025-closure-on-real-text",
     title="Trained attention is not Gaussian",
+    kind="observation",
     statement=(
-        "In the layers of SmolLM2-135M on real text, attention on the Gaussian with the mean and the covariance of "
-        "what a token sees misses the value of the median head by at least 0.3 of its distance to the mean value."
+        "Observed in the layers of SmolLM2-135M on real text: attention on the Gaussian with the mean and the "
+        "covariance of what a token sees misses the value of the median head by at least 0.3 of its distance to the "
+        "mean value."
     ),
     hypotheses=("one trained model, one text",),
     reference="castin2025",

@@ -61,9 +61,10 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="geshkovski-2023-tied-layers-on-real-weights",
     title="Training keeps tokens apart",
+    kind="observation",
     statement=(
-        "Applied as often as in training, the one layer of a trained ALBERT leaves the tokens of a chemical reaction "
-        "apart: their mean cosine is at most 0.8. Beyond that depth they cluster, but slowly."
+        "Observed: applied as often as in training, the one layer of a trained ALBERT leaves the tokens of a chemical "
+        "reaction apart, with a mean cosine of at most 0.8. Beyond that depth it grows, by 0.01 to 0.5."
     ),
     hypotheses=("one trained model, one reaction",),
     reference="geshkovski2023",

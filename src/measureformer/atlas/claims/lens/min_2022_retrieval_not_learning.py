@@ -1,4 +1,4 @@
-"""A small language model retrieves labels that it knows, and does not learn new ones from its context.
+"""A small language model retrieves labels that it knows better than it learns new ones from its context.
 
 Protocol, fixed before the seeds below were drawn for the first time: nine examples in a prompt; 96 prompts whose words
 and their order come from the seed; each prompt once with true and once with renamed labels; an answer is right if the
@@ -137,13 +137,14 @@ def _figure(seed: int, config: Config) -> Figure:
 
 claim = Claim(
     name="min-2022-retrieval-not-learning",
-    title="A small language model retrieves, and does not learn",
+    title="Known labels help a small language model more than new ones",
+    kind="observation",
     statement=(
-        "Prompted with nine examples 'word: colour', SmolLM2-135M says the colour of another word more often if "
-        "colours have their own names than if each is consistently called by another one."
+        "Observed: prompted with nine examples 'word: colour', SmolLM2-135M says the colour of another word more often "
+        "if colours have their own names than if each is consistently called by another one."
     ),
     hypotheses=(
-        "one trained model; six colours with four words each",
+        "one trained model; six colours with four words each; that it learns nothing new is not shown",
         "the same with 'a?b=c', where ? hides a sum of two numbers from 1 to 4, is drawn in the full preset and not "
         "judged",
     ),

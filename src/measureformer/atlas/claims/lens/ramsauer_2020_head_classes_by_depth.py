@@ -86,10 +86,11 @@ def _figure(config: Config, parts: np.ndarray, medians: np.ndarray) -> Figure:
 claim = Claim(
     name="ramsauer-2020-head-classes-by-depth",
     title="Heads average at the ends and retrieve in between",
+    kind="observation",
     statement=(
-        "In all-MiniLM-L6-v2 on real text, the median head of the first and of the last layer is of class I: 90 % of "
-        "its attention needs more than half of the mass. In the layers between it needs less, and some head is of "
-        "class IV, with less than 1/32."
+        "Observed in all-MiniLM-L6-v2 on real text: the median head of the first and of the last layer is of class I, "
+        "where 90 % of the attention needs more than half of the mass. In the layers between it needs less, and some "
+        "head is of class IV, with less than 1/32."
     ),
     hypotheses=("one trained model, one text",),
     reference="ramsauer2020",

@@ -70,6 +70,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="castin-2025-gaussian-tilt",
     title="Attention on a Gaussian, in closed form",
+    kind="theorem",
     statement=(
         "For μ = N(m, Σ), every Q, K, V and every x, with A = KᵀQ: softmax attention is V(m + ΣAx), linear attention "
         "V(Σ + mmᵀ)Ax, L2 attention V(I + 2ΣKᵀK)⁻¹(m + 2ΣAx). "

@@ -61,6 +61,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="furuya-2024-causality",
     title="Causal attention does not see the future",
+    kind="theorem",
     statement=(
         "For every prompt and every i: replacing the tokens after position i leaves the outputs at positions ≤ i of a "
         "masked transformer of any depth unchanged, exactly (0.0 in floating point)."

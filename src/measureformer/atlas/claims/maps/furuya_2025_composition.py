@@ -86,6 +86,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="furuya-2025-composition",
     title="Composition of layers is ⋄, and push-forward is a functor",
+    kind="theorem",
     statement=(
         "For all in-context maps Γ1, Γ2 and every measure μ: (Γ2 ⋄ Γ1)[μ](x) = Γ2[Γ1[μ]♯μ](Γ1[μ](x)) for every x, "
         "on the support or off it, and "

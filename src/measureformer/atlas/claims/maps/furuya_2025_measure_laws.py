@@ -110,6 +110,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="furuya-2025-measure-laws",
     title="Attention is a function of a measure",
+    kind="theorem",
     statement=(
         "For every measure μ, every c > 0 and every x: Γ[cμ](x) = Γ[μ](x); splitting an atom into two at the same "
         "place, or reordering atoms, changes nothing; and Γ[δ_y](x) = Σ_h W_h V_h y whatever x is."

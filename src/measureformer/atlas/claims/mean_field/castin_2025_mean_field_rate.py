@@ -87,12 +87,16 @@ def _figure(key: Key, config: Config, study: MeanField) -> Figure:
 
 claim = Claim(
     name="castin-2025-mean-field-rate",
-    title="Networks on N tokens converge at the rate of Monte Carlo in every dimension",
+    title="Networks on N tokens converge at the rate of Monte Carlo in dimension 5",
+    kind="theorem",
     statement=(
         "For a residual network of softmax attention, N independent tokens of μ = N(0, I) in dimension 5, any x: the "
         "root mean square of |φ[μ_N](x) − φ[μ](x)| is of order N^{-1/2}, where φ[μ] is affine and known exactly."
     ),
-    hypotheses=("the tokens are independent", "softmax attention, so that Gaussians stay Gaussian"),
+    hypotheses=(
+        "the tokens are independent, in dimension 5",
+        "softmax attention, so that Gaussians stay Gaussian",
+    ),
     reference="castin2025; vandervaart1998, Theorem 3.1",
     measure=measure,
     controls={"distance": "The distance W_1 of two samples instead, which is of order N^{-1/5}."},

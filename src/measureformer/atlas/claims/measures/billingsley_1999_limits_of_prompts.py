@@ -144,6 +144,7 @@ def _figure(key: Key, config: Config, sizes: np.ndarray, errors: dict[str, np.nd
 claim = Claim(
     name="billingsley-1999-limits-of-prompts",
     title="Prompts that converge, whatever their limit is made of",
+    kind="theorem",
     statement=(
         "If prompts μ_n tend weakly to μ on [0, 1], then Γ[μ_n](x) → Γ[μ](x), be μ atomic, with a density, singular, "
         "or a sum of such: with order −2 in n for midpoints, −1/2 for independent tokens, −2 log 3/log 2 for the "

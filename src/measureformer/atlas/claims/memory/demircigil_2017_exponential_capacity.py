@@ -85,9 +85,11 @@ def _figure(config: Config, curves: list[CapacityCurve], d: np.ndarray, law: np.
 claim = Claim(
     name="demircigil-2017-exponential-capacity",
     title="Exponential capacity",
+    kind="observation",
     statement=(
-        "For F = e^z, all of N random patterns are fixed points with probability ½ at N ≈ √(2 ln 2 · 2^d/d): until "
-        "a pair of patterns that differ in one bit turns up."
+        "For F = e^z, all of N random patterns are fixed points with probability ½ at about N = √(2 ln 2 · 2^d/d), "
+        "the birthday problem of a pair of patterns that differ in one bit. Observed: N within 40 % of it, and an "
+        "exponent of 2 within 0.06 of d/2."
     ),
     hypotheses=("independent uniform patterns", "the criterion: all patterns are fixed, with probability ½"),
     reference="demircigil2017",

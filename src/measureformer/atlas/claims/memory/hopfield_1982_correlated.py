@@ -58,10 +58,11 @@ def _figure(flat: np.ndarray, wrong: dict[str, np.ndarray]) -> Figure:
 claim = Claim(
     name="hopfield-1982-correlated",
     title="Correlated patterns",
+    kind="observation",
     statement=(
-        "Hebb's rule fails on correlated patterns far below its capacity: of ten pictures of 576 pixels it recalls "
-        "few from halves of them. Exponential and modern memories recall all, and the pseudo-inverse rule makes all "
-        "fixed points."
+        "Hebb's rule fails on correlated patterns far below its capacity: observed on ten pictures of 576 pixels, it "
+        "recalls at most three from halves of them, while exponential and modern memories recall all. The "
+        "pseudo-inverse rule makes all fixed points."
     ),
     hypotheses=("the pictures are mostly white, hence correlated",),
     reference="hopfield1982; ramsauer2020, Appendix A",

@@ -73,6 +73,7 @@ def _share_left(energies: np.ndarray) -> np.ndarray:
 claim = Claim(
     name="hopfield-1982-energy",
     title="The energy never rises",
+    kind="theorem",
     statement=(
         "For symmetric couplings with w_ll ≥ 0, every asynchronous update keeps or lowers E = −½ξᵀWξ, exactly, and "
         "ends in a fixed point; so does every update of dense memories (bit by bit) and of modern ones."

@@ -92,10 +92,11 @@ def _figure(config: Config, found: dict[int, list[CapacityCurve]]) -> Figure:
 claim = Claim(
     name="krotov-2016-polynomial-capacity",
     title="Polynomial capacity",
+    kind="observation",
     statement=(
-        "For F = z^a, half of N random patterns are fixed points at N ≈ d^{a−1}/((2a−3)!! q²), where a standard "
-        "normal exceeds q with probability 1 − 2^{−1/d} ≈ ln 2/d; q² ~ 2 ln d gives the capacity d^{a−1}/(2 "
-        "(2a−3)!! ln d)."
+        "For F = z^a, half of N random patterns are fixed points at about N = d^{a−1}/((2a−3)!! q²), where a standard "
+        "normal exceeds q with probability 1 − 2^{−1/d} ≈ ln 2/d; q² ~ 2 ln d gives the capacity d^{a−1}/(2 (2a−3)!! "
+        "ln d). Observed: within 30 %."
     ),
     hypotheses=("independent uniform patterns", "the criterion: half of the patterns are fixed"),
     reference="krotov2016",

@@ -71,6 +71,7 @@ def _figure(config: Config, heat: float, moves: np.ndarray) -> Figure:
 claim = Claim(
     name="ramsauer-2020-global-fixed-point",
     title="Hot memories forget",
+    kind="theorem",
     statement=(
         "If β m² < 1, with m the largest distance of a pattern from the mean, the update is a contraction with rate "
         "β m², so all queries end in one fixed point; for centred patterns it is their mean. For two points this is "

@@ -53,6 +53,7 @@ def _figure(config: Config, measured: np.ndarray, exact: np.ndarray) -> Figure:
 claim = Claim(
     name="ramsauer-2020-head-classes",
     title="Head classes of a Gaussian context",
+    kind="theorem",
     statement=(
         "The smallest part of N(m, Σ) that holds 90 % of the attention of x is Φ(Φ⁻¹(0.9) − s) with s = |Σ^{1/2} A "
         "x|; the shares k/N of n tokens drawn from it tend to that."

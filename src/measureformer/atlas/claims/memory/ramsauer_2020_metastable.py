@@ -65,6 +65,7 @@ def _figure(config: Config, X: np.ndarray) -> Figure:
 claim = Claim(
     name="ramsauer-2020-metastable",
     title="Metastable states are averages",
+    kind="theorem",
     statement=(
         "If patterns form clusters that are separated at the temperature 1/β, while the members of a cluster are "
         "not, then every pattern ends in one fixed point per cluster, close to the average of the cluster."

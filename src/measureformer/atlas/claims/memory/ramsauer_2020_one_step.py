@@ -116,6 +116,7 @@ def _line(name: str, part: Measured) -> Series:
 claim = Claim(
     name="ramsauer-2020-one-step",
     title="Retrieval in one step",
+    kind="theorem",
     statement=(
         "For all patterns with norms ≤ M, every i and every ξ: |f(ξ) − x_i| ≤ 2(N−1)M e^{−β(Δ_i − 2M|ξ − x_i|)}, if "
         "x_i is stored and its fixed point is not farther from it than ξ. At ξ = x_i this holds whether or not Δ_i is "

@@ -83,6 +83,7 @@ def _figure(config: Config, dims: np.ndarray, measured: np.ndarray, bounds: np.n
 claim = Claim(
     name="ramsauer-2020-sphere-capacity",
     title="Exponentially many patterns",
+    kind="theorem",
     statement=(
         "Of random patterns on the sphere of radius K√(d−1), at least √p c^{(d−1)/4} are stored with probability 1 "
         "− p, with c = b/W₀(e^{a + ln b}): c ≥ 3.1546 for K = 3, d = 20 and c ≥ 1.3718 for K = 1, d = 75, at β = 1, "

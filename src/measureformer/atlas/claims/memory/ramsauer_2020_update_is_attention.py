@@ -70,6 +70,7 @@ def _figure(config: Config, gaps: list[float], without: list[float]) -> Figure:
 claim = Claim(
     name="ramsauer-2020-update-is-attention",
     title="The update is attention",
+    kind="theorem",
     statement=(
         "For every measure of patterns μ, every β and ξ: the update of the modern memory is the attention map with "
         "Q = K = V = I and logits β⟨x, ξ⟩ on μ at ξ. A head whose values are V = BK reads B · update(Qx) off the "

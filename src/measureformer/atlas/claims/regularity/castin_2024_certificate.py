@@ -60,6 +60,7 @@ def _figure(s: np.ndarray, ratios: np.ndarray) -> Figure:
 claim = Claim(
     name="castin-2024-certificate",
     title="A certificate for the local constant",
+    kind="theorem",
     statement=(
         "For every softmax head and every weighted cloud, the local constant in L²(μ) is at most (max_j c_j)^½ + "
         "max_i |V C_i A|, with c_j = Σ_i p_i s_i P_ij/p_j and s_i the largest eigenvalue of V(I + |Ax_i|²C_i)Vᵀ."

@@ -65,6 +65,7 @@ def _figure(key: Key, config: Config) -> Figure:
 claim = Claim(
     name="castin-2024-large-radius",
     title="The constant of a cloud of large radius",
+    kind="theorem",
     statement=(
         "For n tokens ρx_i, with unique maxima j(i) of ⟨Ax_i, x_j⟩ in j: as ρ → ∞ the local constant tends to "
         "‖V‖ · (largest number of i with the same j(i))^½, which is at most ‖V‖√n."

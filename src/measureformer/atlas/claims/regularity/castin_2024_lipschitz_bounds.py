@@ -79,6 +79,7 @@ def _figure(s: list[float], ball: list[float], cloud: list[float], printed: list
 claim = Claim(
     name="castin-2024-lipschitz-bounds",
     title="Attention is Lipschitz: two bounds, one of them corrected",
+    kind="theorem",
     statement=(
         "For every head and all measures in B(0, R), with s = ‖A‖R²: the push-forward by attention is Lipschitz for "
         "W_2 with constant ‖V‖(1 + 3s)exp(2s); and on n tokens with constant √3‖V‖(s²(n + 1) + n)^½."

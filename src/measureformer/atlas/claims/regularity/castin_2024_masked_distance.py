@@ -92,6 +92,7 @@ def _figure(config: Config) -> Figure:
 claim = Claim(
     name="castin-2024-masked-distance",
     title="The right distance for causal attention",
+    kind="theorem",
     statement=(
         "A causal head is Lipschitz for W_2 conditioned on time, with constant ‖V‖(2(1 + 2s)exp(2s) + s). For W_2 in "
         "space and time it is not: swapping the first two of n tokens, x and y, stretches the distance by n|x − y|/2 "

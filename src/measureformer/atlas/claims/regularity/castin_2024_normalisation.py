@@ -63,6 +63,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="castin-2024-normalisation",
     title="Normalisation makes the constant independent of scale",
+    kind="theorem",
     statement=(
         "For every head and all tokens with unequal coordinates: at normalised tokens the local constant is the same "
         "for X and for ρX, whatever ρ > 0, and it is at most the bound for the radius √d."

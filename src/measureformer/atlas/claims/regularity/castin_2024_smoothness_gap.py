@@ -75,9 +75,11 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="castin-2024-smoothness-gap",
     title="The open gap between bounds and worst cases",
+    kind="observation",
     statement=(
-        "For A = −I and V = I in B(0, R): every known bound lies above the constants of two clusters for every n, the "
-        "best of them by less than a factor 2.5 where they are closest; random clouds are far smoother."
+        "For A = −I and V = I in B(0, R), R² = G/2: every known bound lies above the constants of one token against n "
+        "− 1 for every n. Observed at the radius of the preset: the best of them by less than a factor 2.5 where they "
+        "are closest, the certificate by at most 2; random clouds stay below the largest of these constants."
     ),
     hypotheses=("one softmax head", "tokens of equal weight in the ball"),
     reference="castin2024",

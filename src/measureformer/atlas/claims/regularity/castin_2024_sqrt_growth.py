@@ -77,6 +77,7 @@ def _figure(config: Config, bound: float) -> Figure:
 claim = Claim(
     name="castin-2024-sqrt-growth",
     title="Worst-case growth √n, and where it ends",
+    kind="theorem",
     statement=(
         "For A = −|λ|I, V = I and n tokens R(−u, u, …, u), with G = 2|λ|R² and p = e^G/(e^G + n − 1): the local "
         "constant is at least √(n−1) p (1 + G(1−p)), which grows like √n for n ≪ e^G and falls for n ≫ e^G."

@@ -66,6 +66,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="hardy-1934-cesaro",
     title="The mean of the past: a constant below 2",
+    kind="theorem",
     statement=(
         "For A = 0 and V = I the causal layer is X ↦ ((x_1 + … + x_i)/i)_i; for every n its norm is below 2, and it "
         "increases to 2."

@@ -83,6 +83,7 @@ def _figure(key: Key, config: Config, found: dict[int, np.ndarray]) -> Figure:
 claim = Claim(
     name="kajitsuka-2024-boltzmann",
     title="The Boltzmann operator keeps distance",
+    kind="theorem",
     statement=(
         "For a, b ∈ [−r, r]^n whose different entries are all more than 2 ln n + 3 apart, and which are no "
         "permutations of each other: |boltz(a) − boltz(b)| > (ln n)² e^(−2r), where boltz(a) = Σ a_i e^(a_i) / Σ "

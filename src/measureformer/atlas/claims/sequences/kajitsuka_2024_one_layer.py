@@ -107,6 +107,7 @@ def _figure(rows: dict[str, Row]) -> Figure:
 claim = Claim(
     name="kajitsuka-2024-one-layer",
     title="One softmax layer of rank 1 is a contextual mapping",
+    kind="construction",
     statement=(
         "For finitely many tokens and sets of n different ones among them, one softmax head with W_Q, W_K, W_V of "
         "rank 1 gives every (token, context) a value of its own, at least as far apart as the theorem says, so that "

@@ -81,6 +81,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="yun-2020-contextual-mapping",
     title="Attention tells contexts apart",
+    kind="construction",
     statement=(
         "N + 1 layers of hard attention, N = δ^(−d): a sweep over all ids that adds N(max − min) to the token with "
         "that id, then N^(n+1)·max to all. On sets of n different cells the resulting numbers are different within a "

@@ -80,6 +80,7 @@ def _figure(key: Key, config: Config, found: dict[float, Row]) -> Figure:
 claim = Claim(
     name="yun-2020-density",
     title="Ordinary blocks are as good as generalised ones",
+    kind="theorem",
     statement=(
         "Replacing hardmax by softmax with a large factor, and each activation by four ReLUs with ramps of width e, "
         "changes the network on a set of sequences of measure at most dn(1/δ + 1)e only: the factor can be chosen so "

@@ -71,6 +71,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="yun-2020-equivariance",
     title="Every block is permutation equivariant",
+    kind="theorem",
     statement="For all weights of a block, with hardmax or softmax, and all permutations P: f(XP) = f(X)P.",
     hypotheses=("no positions, no mask",),
     reference="yun2020, Claim 1",

@@ -100,11 +100,12 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="yun-2020-mixers",
     title="What can stand in for attention",
+    kind="observation",
     statement=(
         "A fixed mixture X + WXP with generic P is a contextual mapping for sequences of fixed length; one separable "
         "convolution, which sees neighbours only, is not, but three are for n = 4; perceptrons alone are not. "
-        "Hybrids of equal size with attention in all, half or none of their layers learn to sort; without mixers "
-        "nothing is learnt."
+        "Observed: hybrids of equal size with mixers in all or half of their layers learn to sort, with at most two "
+        "thirds of the error without mixers."
     ),
     hypotheses=("positions are known; sequences of fixed length",),
     reference="yun2020, Section 5",

@@ -74,12 +74,16 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="yun-2020-positions",
     title="Positions remove the restriction to equivariant functions",
+    kind="construction",
     statement=(
-        "With positions added to the tokens, every continuous f on [0,1]^(n×d) is approximated: no two tokens share "
-        "a cell, and d_p(f, g) ≤ (dn)^(1/p) ω_f(δ/2) for the network with jumps. The shifts have the scale K = "
-        "(n−1)D(1+D+…) + N, the end of the range of ids, so that no token is shifted twice."
+        "With positions added to the tokens, every continuous f on [0,1]^(n×d) is approximated: d_p(f, g) ≤ "
+        "(dn)^(1/p) ω_f(δ/2) for the network with jumps, whose shifts have the scale K = (n−1)D(1+D+…) + N, the end "
+        "of the range of ids."
     ),
-    hypotheses=("p = 2, f_i = x_1 + … + x_i, ω_f(t) = nt",),
+    hypotheses=(
+        "tested for p = 2, d = 1, f_i = x_1 + … + x_i, ω_f(t) = nt",
+        "that no token is shifted twice is in the proof, and not measured",
+    ),
     reference="yun2020, Theorem 3",
     measure=measure,
     controls={"no-positions": "No positions, and the closest equivariant function in place of f."},

@@ -59,6 +59,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="yun-2020-quantiser",
     title="Perceptrons of width 1 round to a grid",
+    kind="construction",
     statement=(
         "d(1/δ + 1) perceptrons x ← x + w2 φ(w1·x) with one hidden unit, φ piecewise linear with jumps, take every "
         "entry in [kδ, (k+1)δ) to kδ and every entry outside of [0, 1) to −J, J = δ^(−nd); a token with such an "

@@ -102,6 +102,7 @@ def _figure(widths: np.ndarray, excess: np.ndarray) -> Figure:
 claim = Claim(
     name="yun-2020-ramps",
     title="Ramps without a clamp",
+    kind="theorem",
     statement=(
         "The compiled network with jumps is g; with softmax and ReLUs with ramps of width e, and no clamp, it is g_e. "
         "Then 0 ≤ d_p(f, g_e)^p − d_p(f, g)^p ≤ ρ((dn)^(1/p) t + F)^p with the share ρ ≤ dn(1/δ+1)e of the ramps, the "

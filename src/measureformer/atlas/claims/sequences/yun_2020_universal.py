@@ -74,6 +74,7 @@ def _figure(config: Config, found: dict[int, ErrorBudget]) -> Figure:
 claim = Claim(
     name="yun-2020-universal",
     title="Transformers are universal, with a budget",
+    kind="construction",
     statement=(
         "For continuous, permutation equivariant f on [0,1]^(n×d) the network compiled on cells of side δ, with "
         "softmax, ReLUs with ramps of width e, and a clamp at B, satisfies d_p(f, g) ≤ (dn)^(1/p) ω_f(δ/2) + P^(1/p) "

@@ -75,6 +75,7 @@ def _figure(sizes: list[int]) -> Figure:
 claim = Claim(
     name="yun-2020b-sparse",
     title="O(n) connections are enough",
+    kind="construction",
     statement=(
         "Sparse attention is universal if every query sees itself, some order of the tokens is a chain of "
         "connections, and after finitely many layers all have seen all. Stars, windows and Longformers satisfy this "

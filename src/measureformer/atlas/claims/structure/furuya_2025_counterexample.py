@@ -81,6 +81,7 @@ def _figure(rows: np.ndarray) -> Figure:
 claim = Claim(
     name="furuya-2025-counterexample",
     title="Continuous, support preserving, and no transformer",
+    kind="construction",
     statement=(
         "f(μ) = φ_m♯μ with φ_m(x) = x + χ(x)/4·tanh(x/m), m = ∫χ dμ, is continuous and support preserving; along "
         "μ± = δ_{±h}/n + (1−1/n)δ_1 with h = n^(−1/2) both W_1(μ⁺,μ⁻) and W_1(f(μ⁺),f(μ⁻)) → 0, while "

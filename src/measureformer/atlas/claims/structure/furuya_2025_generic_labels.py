@@ -95,6 +95,7 @@ def _figure(key: Key, config: Config, steps: np.ndarray, worst: np.ndarray) -> F
 claim = Claim(
     name="furuya-2025-generic-labels",
     title="Labels are continuous on generic weights",
+    kind="theorem",
     statement=(
         "On measures whose sets of atoms have different masses, a continuous support-preserving f assigns to each atom "
         "x_i its image y_i by mass alone, and (aⁿ,xⁿ) → (a,x) implies y_iⁿ → y_i for every i. Such measures are dense."

@@ -84,6 +84,7 @@ def _figure(config: Config, difference: np.ndarray, bound: np.ndarray) -> Figure
 claim = Claim(
     name="furuya-2025-lipschitz-transfer",
     title="Lipschitz constants pass from G to its regular derivative",
+    kind="theorem",
     statement=(
         "If |G(μ₁,x₁) − G(μ₂,x₂)| ≤ L_μ W₁(μ₁,μ₂) + L_x|x₁−x₂| then |D̄f(μ₁,x₁,ψ₁) − D̄f(μ₂,x₂,ψ₂)| ≤ ‖ψ₁−ψ₂‖ + "
         "R(L_μ W₁ + L_x|x₁−x₂|) for all ψ with Lipschitz constant ≤ R; and each component of G inherits the constant "

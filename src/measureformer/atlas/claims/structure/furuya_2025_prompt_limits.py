@@ -101,6 +101,7 @@ def _figure(config: Config, sizes: np.ndarray, errors: np.ndarray, apart: np.nda
 claim = Claim(
     name="furuya-2025-prompt-limits",
     title="Prompts that converge have convergent answers",
+    kind="theorem",
     statement=(
         "If μ_n → μ in W_1 then Γ[μ_n](x) → Γ[μ](x) for every x and Γ[μ_n]♯μ_n → Γ[μ]♯μ in W_1, whether μ is atomic, "
         "has a density, or is singular: here μ = 0.2 δ_0 + 0.5 Uniform + 0.3 Cantor, where attention has a closed form."

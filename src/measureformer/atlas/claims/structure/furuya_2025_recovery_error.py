@@ -83,6 +83,7 @@ def _figure(key: Key, config: Config, widths: np.ndarray, errors: np.ndarray) ->
 claim = Claim(
     name="furuya-2025-recovery-error",
     title="Recovery is exact on the support and of first order next to it",
+    kind="theorem",
     statement=(
         "G_k(μ,x) = D̄f(μ,x,ψ_k) with ψ_k(y) = y_k flattened on balls of radius h around the atoms of f(μ): the error "
         "is rounding for x in the support of μ and at most h + modulus of G(ε) elsewhere, and of order h where G(μ,x) "

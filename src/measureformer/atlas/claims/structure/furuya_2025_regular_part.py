@@ -117,6 +117,7 @@ def _figure(key: Key, config: Config, gaps: Gaps) -> Figure:
 claim = Claim(
     name="furuya-2025-regular-part",
     title="The regular part of the derivative is ψ(G)",
+    kind="theorem",
     statement=(
         "For f(μ) = G(μ,·)♯μ with continuous G, every finite μ, every x and ψ: if ψ is constant around each atom of "
         "f(μ), (1/ε)⟨ψ, f(μ+εδ_x) − f(μ)⟩ → ψ(G(μ,x)). For other ψ there is one more term, "

@@ -110,6 +110,7 @@ def _figure(config: Config, rows: list[Row], errors: list[float]) -> Figure:
 claim = Claim(
     name="furuya-2025-sequence-independence",
     title="The regular derivative does not depend on the approximating sequence",
+    kind="theorem",
     statement=(
         "For μ uniform on [0,1] and finite μ_n → μ (a grid, Gauss quadrature, random samples), ψ_n → ψ with ∇ψ_n = 0 "
         "around the atoms of f(μ_n): D̄f(μ_n,x,ψ_n) → ψ(G(μ,x)), with an error of at most "

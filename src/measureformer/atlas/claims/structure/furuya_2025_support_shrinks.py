@@ -64,6 +64,7 @@ def _figure(key: Key, config: Config, counts: np.ndarray) -> Figure:
 claim = Claim(
     name="furuya-2025-support-shrinks",
     title="The support of a push-forward may shrink, but never grows",
+    kind="theorem",
     statement=(
         "For f(μ) = G(μ,·)♯μ the image of n atoms has at most n atoms, and may have fewer: the map x ↦ max(x,0) and "
         "the map onto the mean merge atoms and are support preserving. So 'support preserving' is not 'preserves "

@@ -100,6 +100,7 @@ def _figure(config: Config, losses: np.ndarray, truth: np.ndarray, found: np.nda
 claim = Claim(
     name="furuya-2025-trained-transformer",
     title="The map of a trained transformer comes back from its push-forward",
+    kind="construction",
     statement=(
         "For a transformer T trained by gradient descent, known only through μ ↦ T(μ,·)♯μ with the order of the tokens "
         "lost: the recovered map equals T(μ,x), at the tokens of the prompt and at other points."

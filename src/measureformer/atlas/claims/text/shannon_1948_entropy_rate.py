@@ -82,6 +82,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="shannon-1948-entropy-rate",
     title="Perplexity is bounded by the entropy rate, and counts reach the bound",
+    kind="theorem",
     statement=(
         "For a text written by a Markov chain of entropy rate h, the expected surprise −log p(next token) of every "
         "model is at least h. That of a model of pairs, counted in N tokens, exceeds h by about 1/N."

@@ -70,6 +70,7 @@ def _figure(config: Config, means: np.ndarray, errors: np.ndarray) -> Figure:
 claim = Claim(
     name="bobkov-2019-uniform-samples",
     title="The distance of N uniform points to their law",
+    kind="theorem",
     statement="For every N and N independent uniform points on [0, 1]: E W_2²(μ_N, U[0,1]) = 1/(6N), exactly.",
     hypotheses=("the points are independent and uniform", "dimension 1"),
     reference="bobkov2019, Section 4",

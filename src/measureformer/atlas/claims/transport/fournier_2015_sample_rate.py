@@ -63,6 +63,7 @@ def _figure(key: Key, config: Config, means: np.ndarray, errors: np.ndarray) -> 
 claim = Claim(
     name="fournier-2015-sample-rate",
     title="The rate of empirical measures on the line",
+    kind="theorem",
     statement="For N independent points of U[0,1]: √N · E W_1(μ_N, U[0,1]) → √(2/π) · π/8 = 0.3133…, as N grows.",
     hypotheses=("the points are independent", "dimension 1, where the rate can be seen"),
     reference="fournier2015, Theorem 1; bobkov2019, Section 3",

@@ -85,6 +85,7 @@ def _figure(config: Config, pairs: dict[str, np.ndarray]) -> Figure:
 claim = Claim(
     name="gelbrich-1990-moments",
     title="Gaussians are the closest laws with given moments",
+    kind="theorem",
     statement=(
         "For all laws μ, ν with finite second moments: W_2²(μ,ν) ≥ |m−m'|² + tr(A + B − 2(A^{1/2}BA^{1/2})^{1/2}), "
         "with equality if ν is the image of μ under an affine map with a positive semidefinite matrix."

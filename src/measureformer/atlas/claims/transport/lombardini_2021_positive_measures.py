@@ -94,6 +94,7 @@ def _figure(key: Key, config: Config, direct: np.ndarray, detour: np.ndarray) ->
 claim = Claim(
     name="lombardini-2021-positive-measures",
     title="A metric on positive measures",
+    kind="theorem",
     statement=(
         "W_1⁺(μ,ν) = W_1(μ/|μ|, ν/|ν|) + ||μ| − |ν|| is symmetric, zero exactly for μ = ν, and satisfies the triangle "
         "inequality for all positive measures μ, ν, ρ of finite mass."

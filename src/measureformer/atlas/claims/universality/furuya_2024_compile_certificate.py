@@ -67,6 +67,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="furuya-2024-compile-certificate",
     title="Polynomials in blocks, compiled to ReLU transformers with a certified error",
+    kind="construction",
     statement=(
         "For all measures with atoms in the domain and all points of it, the compiled transformer differs from the "
         "polynomial in blocks by at most its certificate, and the difference falls like the inverse square of the "

@@ -114,12 +114,16 @@ def _figure(sizes: list[int], token_dim: int) -> Figure:
 claim = Claim(
     name="furuya-2024-fixed-dimension",
     title="One dimension for any number of tokens",
+    kind="construction",
     statement=(
-        "The token dimension d + 3d' and the d' heads of a compiled transformer do not depend on the number of tokens: "
-        "the same weights are right for every n. One block tells apart clouds of n points on a line that the power "
-        "sums of orders 1, …, n − 1 confuse."
+        "The token dimension d + 3d' of a compiled transformer does not depend on the number of tokens: the same "
+        "weights are right for every n. One block tells apart clouds of n points on a line that the power sums of "
+        "orders 1, …, n − 1 confuse."
     ),
-    hypotheses=("quadratic activation, so that the equality is exact",),
+    hypotheses=(
+        "quadratic activation, so that the equality is exact",
+        "d = d' = 2; d' heads, by construction",
+    ),
     reference="furuya2024",
     measure=measure,
     controls={

@@ -55,6 +55,7 @@ def _figure(key: Key, config: Config, found: dict[int, float]) -> Figure:
 claim = Claim(
     name="furuya-2024-lipschitz-in-time",
     title="The hypothesis of the masked theorem",
+    kind="theorem",
     statement=(
         "Prompts whose n tokens sample a curve with Lipschitz constant L at times 1/n, …, 1 satisfy the hypothesis of "
         "the masked theorem with one constant for all n: W_1(mu_s, mu_t) ≤ L |s − t| for the contexts mu_t seen at t."

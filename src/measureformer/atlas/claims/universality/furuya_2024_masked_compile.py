@@ -60,6 +60,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="furuya-2024-masked-compile",
     title="Masked transformers, compiled",
+    kind="construction",
     statement=(
         "With every attention masked, the compiled transformer at (x, t) equals the polynomial in blocks on the "
         "restriction of the space–time measure to times ≤ t."

@@ -52,9 +52,10 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="furuya-2024-separation",
     title="Blocks separate points",
+    kind="observation",
     statement=(
-        "For all measures mu ≠ mu' on the line there is a tilt b with L_1(b) ≠ L_1'(b), L_1(b) = ∫ y e^{by} dmu / "
-        "∫ e^{by} dmu: here on random pairs with equal mean and variance, by more than 1e-4 for some |b| ≤ 5."
+        "For all measures mu ≠ mu' on the line there is a tilt b with L_1(b) ≠ L_1'(b), L_1(b) = ∫ y e^{by} dmu / ∫ "
+        "e^{by} dmu. Observed on random pairs with equal mean and variance: by more than 1e-4 for some |b| ≤ 5."
     ),
     hypotheses=("compact support",),
     reference="furuya2024",

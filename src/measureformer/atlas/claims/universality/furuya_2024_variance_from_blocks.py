@@ -61,6 +61,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="furuya-2024-variance-from-blocks",
     title="The variance as a limit of two blocks",
+    kind="theorem",
     statement=(
         "For every measure on the line with finite moments, (L_1(h) − L_1(−h))/(2h) tends to the variance, with error "
         "h² |κ_4|/6 (1 + O(h²)), where L_1(b) = ∫ y e^{by} dmu / ∫ e^{by} dmu and κ_4 is the fourth cumulant."

@@ -104,6 +104,7 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
 claim = Claim(
     name="vandervaart-1998-sampling-error",
     title="Attention on N samples: the rate and its constant",
+    kind="theorem",
     statement=(
         "For μ = N(m, Σ), V = I, every x, and a = Ax with A = KᵀQ: N · E|Γ[μ_N](x) − Γ[μ](x)|² → exp(aᵀΣa) "
         "(tr Σ + |Σa|²) as the number N of independent samples grows."
