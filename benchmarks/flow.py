@@ -50,8 +50,10 @@ def by_hand(n: int, dim: int, steps: int | None) -> Row:
 
     @jax.jit
     def loop(layer: Any, x: Any) -> Any:
-        control = {"stepsize_controller": adaptive, "dt0": None} if steps is None else {"dt0": 1 / steps}
-        return diffrax.diffeqsolve(diffrax.ODETerm(field), diffrax.Tsit5(), 0.0, 1.0, y0=x, args=layer, **control).ys
+        equal = None if steps is None else 1 / steps
+        control: Any = adaptive if steps is None else diffrax.ConstantStepSize()
+        term, solver = diffrax.ODETerm(field), diffrax.Tsit5()
+        return diffrax.diffeqsolve(term, solver, 0.0, 1.0, equal, x, layer, stepsize_controller=control).ys
 
     layer = jax.device_put((Q, K, -V @ V.T))
 
