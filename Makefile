@@ -9,13 +9,16 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # likewise the MkDocs theme
 export NO_MKDOCS_2_WARNING := 1
 
-.DEFAULT_GOAL := atlas
-.PHONY: atlas help test quick check bench parity lens-data docs figures explore pin package lowest newest clean setup
+.DEFAULT_GOAL := start
+.PHONY: start atlas help test quick check bench parity lens-data docs figures explore pin package lowest newest clean setup
 
 # a process for each core, and eight at most: each takes about a gigabyte
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$(( n < 8 ? n : 8 )))
 
-atlas: setup ## check every claim and write atlas/index.html; ARGS="--only NAME" for some
+start: setup ## what plain `make` does: check every claim at small sizes and write atlas/index.html, in minutes
+	@.venv/bin/measureformer atlas --quick --jobs $(JOBS) $(ARGS)
+
+atlas: setup ## check every claim at the sizes of its statement, on several seeds; ARGS="--only NAME" for some
 	@.venv/bin/measureformer atlas --jobs $(JOBS) $(ARGS)
 
 help: ## this list
@@ -61,6 +64,10 @@ bench: ## time it against others, write tables of ratios to benchmarks/results; 
 	@$(PY) benchmarks/lens.py
 	@$(PY) benchmarks/explore.py
 	@$(PY) benchmarks/refusals.py
+	@$(PY) benchmarks/loaders.py
+	@$(PY) benchmarks/faults.py
+	@$(PY) benchmarks/seeds.py
+	@$(PY) tools/mutants.py --run
 	@$(PY) -m pytest -q benchmarks --benchmark-only $(ARGS)
 
 parity: ## compare the lens with torch and transformers on new random models; ARGS="--seed 2" for others

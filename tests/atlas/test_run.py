@@ -60,7 +60,7 @@ def test_a_claim_without_what_it_needs_is_not_run_and_does_not_pass(
 ) -> None:
     # kills: a claim without weights counted as passed, or its absence passed over in silence
     source = claim_source(
-        NAMES[0], needs="lambda: '' if (Path(__file__).parent / 'weights').exists() else 'No weights.'"
+        NAMES[0], needs="lambda: '' if (Path(__file__).parent / 'weights').exists() else 'make weights'"
     )
     package = plant(tmp_path, monkeypatch, {"chapter/a.py": source, "chapter/b.py": claim_source(NAMES[1])})
     events: list[Event] = []
@@ -68,9 +68,10 @@ def test_a_claim_without_what_it_needs_is_not_run_and_does_not_pass(
     assert [claim.claim for claim in done.not_run] == [NAMES[0]]
     assert [result.claim for result in done.results] == [NAMES[1]]
     assert done.passes
+    assert [(gap.kind, gap.why) for gap in done.missing()] == [("not run", "needs make weights")]
     assert runs(tmp_path, package, "chapter/castin_2025_a") == 0
     assert {event.outcome.claim for event in events} == set(NAMES[:2])
-    with pytest.raises(ClaimNotRunError, match="No weights"):
+    with pytest.raises(ClaimNotRunError, match="need make weights"):
         check(NAMES[0])
     # once they are there, it is run
     (tmp_path / package / "chapter" / "weights").touch()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -18,6 +19,7 @@ from typer.testing import CliRunner, Result
 import measureformer as mf
 from measureformer.atlas import index
 from measureformer.atlas.result import Result as AtlasResult
+from measureformer.cli import atlas as commands
 from measureformer.cli.app import app
 from measureformer.cli.output import aligned
 from planting import FAILS, HOLDS, INTERRUPTS, RAISES, UNSURE, announce, claim_source, plant, runs
@@ -173,7 +175,7 @@ def test_claim_that_raises_is_shown_with_its_traceback_and_the_others_run() -> N
     [
         (["check", "castin-2025-god"], "castin-2025-good"),
         (["check", "castin-2025-good", "nonsense"], "'nonsense'"),
-        (["check", "castin-2025-good", "--seed", "-1"], "seed -1"),
+        (["check", "castin-2025-good", "--seed", "-1"], "seed = -1"),
         (["atlas", "--only", "secnd"], "second"),
         (["atlas", "--only", "../../etc/passwd"], "measureformer claims"),
         (["atlas", "--jobs", "0"], "0 jobs"),
@@ -218,6 +220,26 @@ def test_atlas_writes_a_page_and_says_where(planted: Path) -> None:
         "tables/castin-2025-other-checks.csv",
     ]
     assert " s left" in done.stdout
+
+
+def test_the_page_is_there_early_and_grows(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # kills: a page that is written at the end only, and one that shows claims that wait for their turn as failures
+    seen: list[tuple[int, int, bool]] = []
+
+    class Watched(commands._Page):
+        PATIENCE, SHARE = 0.0, 0
+
+        def write(self, *arguments: Any, **options: Any) -> Path:
+            page = super().write(*arguments, **options)
+            verdicts = list(_verdicts(planted).values())
+            text = page.read_text(encoding="utf-8")
+            seen.append((verdicts.count("holds"), verdicts.count("not-finished"), "Not passing" in text))
+            return page
+
+    monkeypatch.setattr(commands, "_Page", Watched)
+    done = command("atlas", "--quick", "--only", "first")
+    assert done.stdout.startswith(f"Open {Path('atlas') / 'index.html'} in a browser")
+    assert seen == [(0, 2, False), (1, 1, False), (2, 0, False)]
 
 
 def test_atlas_resumes(planted: Path) -> None:

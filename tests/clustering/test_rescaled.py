@@ -20,7 +20,7 @@ IDENTITY = mf.Attention.head(EYE, EYE, EYE)
 LINE = mf.Attention.head([[1.0]], [[1.0]], [[1.0]])
 
 
-def rescaled_flow(G: Any, mu: Any, times: Any, **options: Any) -> Any:
+def rescaled_trajectory(G: Any, mu: Any, times: Any, **options: Any) -> Any:
     mu = mu if isinstance(mu, mf.Discrete) else mf.Discrete.uniform(mu)
     return mf.flow(mf.Rescaled(G), mu, times, **options)
 
@@ -48,7 +48,7 @@ def test_the_same_tokens_as_without_rescaling() -> None:
 
     expected = solve_ivp(right, (0, 2), X.ravel(), rtol=1e-11, atol=1e-12, method="DOP853").y[:, -1].reshape(12, 2)
     G = mf.Attention(Q[None], K[None], V[None], W[None], scale=0.7)
-    traj = rescaled_flow(G, mf.Discrete.weighted(X, w), [0.0, 1.0, 2.0])
+    traj = rescaled_trajectory(G, mf.Discrete.weighted(X, w), [0.0, 1.0, 2.0])
     np.testing.assert_allclose(tokens(traj, 2), expected, atol=1e-6 * np.abs(expected).max())
     assert np.abs(np.asarray(traj.points[2]) - expected).max() > 0.1
     np.testing.assert_allclose(traj.measures[1].weights, w)
@@ -56,7 +56,7 @@ def test_the_same_tokens_as_without_rescaling() -> None:
 
 def test_the_hull_shrinks_to_a_polytope_and_tokens_to_special_points() -> None:
     X = np.random.default_rng(2).uniform(-1, 1, size=(20, 2))
-    traj = rescaled_flow(IDENTITY, X, [0.0, 1.0, 4.0, 15.0])
+    traj = rescaled_trajectory(IDENTITY, X, [0.0, 1.0, 4.0, 15.0])
     angles = np.linspace(0, 2 * np.pi, 100)
     support = (np.asarray(traj.points) @ np.stack([np.cos(angles), np.sin(angles)])).max(axis=1)
     assert (np.diff(support, axis=0) < 1e-6).all()
@@ -71,12 +71,12 @@ def test_the_hull_shrinks_to_a_polytope_and_tokens_to_special_points() -> None:
 def test_leaders_on_the_line() -> None:
     # a token in the middle that is pulled both ways: its row stays uniform, as long as rounding allows
     sharp = diffrax.PIDController(rtol=1e-12, atol=1e-12)
-    index, share = leaders(rescaled_flow(LINE, [[-1.0], [0.0], [1.0]], [0.0, 1.9], steps=sharp), 1)
+    index, share = leaders(rescaled_trajectory(LINE, [[-1.0], [0.0], [1.0]], [0.0, 1.9], steps=sharp), 1)
     assert index[[0, 2]].tolist() == [0, 2]
     np.testing.assert_allclose(share, [1, 1 / 3, 1], atol=1e-8)
     # no two tokens are close, so the logits of the leader and of the next token are far apart in the end
     X = np.random.default_rng(1).permutation(np.linspace(-1, 0.9, 12))[:, None]
-    traj = rescaled_flow(LINE, X, [0.0, 8.0])
+    traj = rescaled_trajectory(LINE, X, [0.0, 8.0])
     index, share = leaders(traj, 1)
     grown = np.abs(tokens(traj, 1)[:, 0]) > 1
     assert grown.sum() >= 10
@@ -87,7 +87,7 @@ def test_leaders_on_the_line() -> None:
 
 def test_a_simple_dominant_eigenvalue_gives_parallel_hyperplanes() -> None:
     V = np.array([[0.64709742, 0.81911926], [0.61210449, 0.63263484]])
-    traj = rescaled_flow(mf.Attention.head(EYE, EYE, V), np.random.default_rng(3).normal(size=(20, 2)), [0, 6])
+    traj = rescaled_trajectory(mf.Attention.head(EYE, EYE, V), np.random.default_rng(3).normal(size=(20, 2)), [0, 6])
     values, vectors = np.linalg.eig(V.T)
     assert mf.clustering.clusters(np.asarray(traj.points[1]) @ vectors[:, [values.argmax()]], 1e-2).count <= 3
 
@@ -102,13 +102,13 @@ def test_vertices_of_flat_clouds_and_of_a_point() -> None:
 def test_refusals() -> None:
     X = np.ones((3, 2))
     with pytest.raises(OptionError, match="begin at 1"):
-        rescaled_flow(IDENTITY, X, [1.0, 2.0])
+        rescaled_trajectory(IDENTITY, X, [1.0, 2.0])
     with pytest.raises(DtypeError, match="one softmax head"):
-        rescaled_flow(mf.L2Attention.head(EYE, EYE, EYE), X, [0, 1])
+        rescaled_trajectory(mf.L2Attention.head(EYE, EYE, EYE), X, [0, 1])
     with pytest.raises(DimensionMismatchError, match="itself"):
-        rescaled_flow(mf.Attention.head(EYE, EYE, EYE[:1]), X, [0, 1])
+        rescaled_trajectory(mf.Attention.head(EYE, EYE, EYE[:1]), X, [0, 1])
     with pytest.raises(NotFiniteError, match="logits beyond the largest number at t = 400"):
-        rescaled_flow(IDENTITY, X, [0.0, 300.0, 400.0])
+        rescaled_trajectory(IDENTITY, X, [0.0, 300.0, 400.0])
     with pytest.raises(DtypeError, match="one softmax head"):
         mf.clustering.leaders(mf.Attention.random(jax.random.key(0), 2, heads=2), mf.Discrete.uniform(X))
 
@@ -141,9 +141,9 @@ def test_equal_steps_know_the_time() -> None:
     # kills: a velocity that is frozen at the time of the start of a step, or of the segment
     X = np.random.default_rng(1).normal(size=(5, 2))
     errors = []
-    exact = rescaled_flow(IDENTITY, X, [0.0, 0.5, 1.0]).points
+    exact = rescaled_trajectory(IDENTITY, X, [0.0, 0.5, 1.0]).points
     for steps in (8, 16):
         errors.append(
-            np.abs(rescaled_flow(IDENTITY, X, [0.0, 0.5, 1.0], solver="rk4", steps=steps).points - exact).max()
+            np.abs(rescaled_trajectory(IDENTITY, X, [0.0, 0.5, 1.0], solver="rk4", steps=steps).points - exact).max()
         )
     assert 10 < errors[0] / errors[1] < 25

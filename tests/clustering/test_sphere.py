@@ -37,7 +37,7 @@ def head(beta: float, dim: int, *, normalized: bool = True) -> mf.AbstractInCont
     return kind.head(*[np.eye(dim)] * 3, scale=beta)
 
 
-def sphere_flow(X: np.ndarray, beta: float, times: Any, *, normalized: bool = True) -> Any:
+def sphere_trajectory(X: np.ndarray, beta: float, times: Any, *, normalized: bool = True) -> Any:
     velocity = mf.Tangent(head(beta, X.shape[1], normalized=normalized))
     return mf.flow(velocity, mf.Discrete.uniform(X), times)
 
@@ -57,13 +57,13 @@ def test_against_another_solver(normalized: bool, seed: int, beta: float) -> Non
     X, d = on_sphere(seed, 7, 4), 4
     right = lambda t, y: drift(y.reshape(7, d), beta, normalized=normalized).ravel()  # noqa: E731
     other = solve_ivp(right, (0, 1.5), X.ravel(), rtol=1e-11, atol=1e-12, method="DOP853").y[:, -1].reshape(7, d)
-    traj = sphere_flow(X, beta, [0.0, 0.7, 1.5], normalized=normalized)
+    traj = sphere_trajectory(X, beta, [0.0, 0.7, 1.5], normalized=normalized)
     np.testing.assert_allclose(traj.points[2], other, atol=3e-8)
     np.testing.assert_allclose(np.linalg.norm(traj.points, axis=2), 1, atol=1e-12)
 
 
 def test_tokens_stay_on_the_sphere_for_a_long_time() -> None:
-    traj = sphere_flow(on_sphere(3, 7, 4), 2.0, [0.0, 10.0, 300.0])
+    traj = sphere_trajectory(on_sphere(3, 7, 4), 2.0, [0.0, 10.0, 300.0])
     np.testing.assert_allclose(np.linalg.norm(traj.points, axis=2), 1, atol=1e-12)
     # one point in the end
     assert np.ptp(np.asarray(traj.points[2]), axis=0).max() < 1e-8
@@ -73,7 +73,7 @@ def test_tokens_stay_on_the_sphere_for_a_long_time() -> None:
 def test_orthogonal_tokens_follow_the_equiangular_equation(normalized: bool) -> None:
     times = np.array([0.0, 0.3, 1.0])
     for beta in (0.0, 2.0):
-        X = np.asarray(sphere_flow(np.eye(4), beta, times, normalized=normalized).points)
+        X = np.asarray(sphere_trajectory(np.eye(4), beta, times, normalized=normalized).points)
         products = (X @ X.swapaxes(1, 2))[:, *np.triu_indices(4, 1)]
         curve = mf.clustering.equiangular(4, beta, times, normalized=normalized)
         np.testing.assert_allclose(products, np.asarray(curve.cosines)[:, None] * np.ones(6), atol=1e-8)
@@ -152,13 +152,13 @@ def test_long_contexts_have_a_critical_temperature() -> None:
 def test_the_energy_grows_as_it_should(seed: int) -> None:
     X, h = on_sphere(seed, 7, 4), 1e-3
     times = [0.0, 0.5 - h, 0.5, 0.5 + h, 2.0]
-    traj = sphere_flow(X, 2.0, times, normalized=False)
+    traj = sphere_trajectory(X, 2.0, times, normalized=False)
     E = energy(traj, 2.0)
     now = np.asarray(traj.points[2])
     speed = np.sum(drift(now, 2.0, normalized=False) ** 2) / 7
     assert (E[3] - E[1]) / (2 * h) == pytest.approx(speed, rel=1e-4, abs=1e-7)
     assert E[2] == pytest.approx(np.exp(2 * now @ now.T).sum() / (4 * 49), rel=1e-12)
-    assert (np.diff(energy(sphere_flow(X, 2.0, times), 2.0)) > -1e-12).all()
+    assert (np.diff(energy(sphere_trajectory(X, 2.0, times), 2.0)) > -1e-12).all()
 
 
 def energy(traj: Any, beta: float) -> np.ndarray:
@@ -174,8 +174,8 @@ def test_energy_at_zero_is_a_limit() -> None:
 
 
 def test_sizes_inverse_temperatures_and_numbers_of_times_share_a_program() -> None:
-    sphere_flow(on_sphere(0, 7, 4), 2.0, [0.0, 0.1, 0.3])
-    run = lambda: sphere_flow(on_sphere(1, 9, 4), 1.0, [0.0, 0.1, 0.2])  # noqa: E731
+    sphere_trajectory(on_sphere(0, 7, 4), 2.0, [0.0, 0.1, 0.3])
+    run = lambda: sphere_trajectory(on_sphere(1, 9, 4), 1.0, [0.0, 0.1, 0.2])  # noqa: E731
     assert count_compilations(run) == 0
     assert run().measures[2].n == 9
 
@@ -196,12 +196,16 @@ def test_derivatives_in_the_inverse_temperature_and_the_tokens() -> None:
         return mf.flow(velocity, mf.Discrete.uniform(X + s * direction), [0.0, 0.5]).points[-1][:, 0].sum()
 
     value, slope = jax.jit(jax.value_and_grad(end))(0.0)
-    assert float(value) == pytest.approx(float(sphere_flow(X, 2.0, [0.0, 0.5]).points[-1][:, 0].sum()), abs=1e-12)
+    assert float(value) == pytest.approx(float(sphere_trajectory(X, 2.0, [0.0, 0.5]).points[-1][:, 0].sum()), abs=1e-12)
     ends = []
     for s in (1e-5, -1e-5):
         moved = X + s * direction
         ends.append(
-            float(sphere_flow(moved / np.linalg.norm(moved, axis=1)[:, None], 2.0 + s, [0, 0.5]).points[-1][:, 0].sum())
+            float(
+                sphere_trajectory(moved / np.linalg.norm(moved, axis=1)[:, None], 2.0 + s, [0, 0.5])
+                .points[-1][:, 0]
+                .sum()
+            )
         )
     assert float(slope) == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5)
 
@@ -230,7 +234,7 @@ def test_refusals() -> None:
     off = X.copy()
     off[3] *= 1 + 1e-6
     with pytest.raises(OffSphereError, match=r"point 3 with norm 1\.000001"):
-        sphere_flow(off, 1.0, [0, 1])
+        sphere_trajectory(off, 1.0, [0, 1])
     with pytest.raises(ZeroVectorError, match="query 0"):
         mf.Tangent(head(1.0, 4))(mf.Discrete.uniform(X), np.zeros(4))
     with pytest.raises(DimensionMismatchError, match="itself"):

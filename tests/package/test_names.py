@@ -50,6 +50,7 @@ def test_what_is_near_nothing_is_told_where_the_names_are() -> None:
     ("home", "misspelt", "internal"), [("incontext", "saevd", "saved"), ("flows", "schedlue", "schedule")]
 )
 def test_internal_modules_are_not_suggested(home: str, misspelt: str, internal: str) -> None:
+    importlib.import_module(f"measureformer.{home}.{internal}")
     folder = importlib.import_module(f"measureformer.{home}")
     assert inspect.ismodule(getattr(folder, internal))
     with pytest.raises(AttributeError) as told:

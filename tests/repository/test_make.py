@@ -60,6 +60,7 @@ def copy(tmp_path: Path) -> Copy:
 def test_help_lists_every_target(copy: Copy) -> None:
     said = copy.make("help").stdout
     for target in (
+        "start",
         "atlas",
         "help",
         "test",

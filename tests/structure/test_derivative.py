@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import measureformer as mf
-from measureformer.errors import DerivativeError, DtypeError, OptionError, ShapeError
+from measureformer.errors import DerivativeError, NoClosedFormError, OptionError, ShapeError
 from measureformer.structure.derivative import clustered
 
 A = np.array([[1.0, 0.4], [-0.3, 0.8]])
@@ -114,7 +114,7 @@ def test_refusals() -> None:
         mf.regular_derivative(LAYER.push, MU, [0.1, 0.1], psi, width=0.0)
     with pytest.raises(ShapeError, match="one point"):
         mf.regular_derivative(LAYER.push, MU, [[0.1, 0.1], [0.2, 0.1]], psi)
-    with pytest.raises(DtypeError, match="discretize"):
+    with pytest.raises(NoClosedFormError, match="discretize"):
         mf.regular_derivative(LAYER.push, mf.Gaussian([0.0, 0.0], np.eye(2)), [0.1, 0.1], psi)  # type: ignore[arg-type]
 
     def rank(mu: mf.Discrete) -> mf.Discrete:

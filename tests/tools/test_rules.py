@@ -109,6 +109,12 @@ def read(reference: str, test: str, page: str = "") -> dict[str, str]:
     }
 
 
+def mutated(old: str, new: str = "0") -> dict[str, str]:
+    """A package with one line, and a list of one mutation."""
+    entry = f'[[mutant]]\nfile = "a.py"\nold = "{old}"\nnew = "{new}"\nwhat = "slip"\nfirst = "tests/test_a.py"\n'
+    return {"src/measureformer/a.py": "x - x\n", "tests/test_a.py": "", "tools/mutants.toml": entry}
+
+
 def mapped(line: str, page: str = "", picture: str = "") -> dict[str, str]:
     """A package in which `maps` imports what the line says, and a map of its imports."""
     return {
@@ -280,6 +286,10 @@ NO = {
         },
         "in a circle, maps → measures → maps",
     ),
+    "mutants: gone": ("mutants", mutated("x + y"), "slip: 0 places in a.py"),
+    "mutants: twice": ("mutants", mutated("x"), "slip: 2 places in a.py"),
+    "mutants: no change": ("mutants", mutated("x - x", "x - x"), "slip: no change"),
+    "mutants: few": ("mutants", mutated("x - x"), "1 mutations, at least 60"),
     "bill: missing": ("bill", pinned("numpy==2.4.6\ntorch==2.13.0\n"), "the bill of materials is missing"),
     "bill: other version": ("bill", billed(numpy="2.4.5", torch="2.13.0"), "numpy 2.4.5 is listed and 2.4.6 is pinned"),
     "bill: not listed": ("bill", billed(numpy="2.4.6"), "torch is declared and not listed"),

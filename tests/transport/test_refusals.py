@@ -54,6 +54,11 @@ for _name, _distance in DISTANCES.items():
         f"{_name}: p < 1": (lambda d=_distance: d(MU, NU, 0.5), errors.OptionError, r"p = 0\.5"),
         f"{_name}: p is NaN": (lambda d=_distance: d(MU, NU, np.nan), errors.NotFiniteError, "p = nan"),
         f"{_name}: p is a word": (lambda d=_distance: d(MU, NU, "2"), errors.DtypeError, "p = '2' of type str"),
+        f"{_name}: p of many digits": (
+            lambda d=_distance: d(MU, NU, 10**400),
+            errors.NotFiniteError if _name == "sliced_wasserstein" else errors.OptionError,
+            "p = ",
+        ),
         f"{_name}: p is true": (lambda d=_distance: d(MU, NU, True), errors.DtypeError, "p = True of type bool"),
         f"{_name}: infinite p off the line": (
             lambda d=_distance: d(MU, NU, np.inf),
@@ -105,6 +110,17 @@ TABLE |= {
     "a seed": (lambda: mf.sliced_wasserstein(MU, NU, key=0), errors.DtypeError, "key = 0"),
     "eps = 0": (lambda: mf.sinkhorn(MU, NU, eps=0), errors.OptionError, "eps = 0"),
     "two eps": (lambda: mf.sinkhorn(MU, NU, eps=[1.0, 2.0]), errors.ShapeError, r"eps of shape \(2,\)"),
+    # kills: loops at a level that is infinite or NaN, which never end
+    "eps below all numbers": (
+        lambda: mf.sinkhorn(MU, NU, eps=5e-324),
+        errors.NotFiniteError,
+        "eps = 4.94066e-324, at which the potentials overflow",
+    ),
+    "squares that overflow": (
+        lambda: mf.sinkhorn(MU.with_points(MU.points * 1e200), NU, eps=1.0),
+        errors.NotFiniteError,
+        "potentials overflow",
+    ),
     "no tolerance": (lambda: mf.sinkhorn(MU, NU, eps=1.0, tol=0.0), errors.OptionError, r"tol = 0\.0"),
     "coupling under a trace": (
         lambda: jax.jit(lambda mu: mf.coupling(mu, NU).gap)(MU),

@@ -47,8 +47,8 @@ class Claim(Generic[C]):
         controls: name of each control -> what is false in it, in a sentence.
         quick: sizes that take seconds.
         full: the real sizes.
-        needs: returns what is missing and how to install it, in a sentence, or "" if the claim can be run. Otherwise
-            the claim is reported as not run, never as passed.
+        needs: returns what has to be installed first, such as "make lens-data", or "" if the claim can be run.
+            Otherwise the claim is reported as not run, never as passed.
 
     >>> Claim.__dataclass_fields__["controls"].name
     'controls'

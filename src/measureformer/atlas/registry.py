@@ -23,7 +23,6 @@ from measureformer.atlas.references import cite
 from measureformer.atlas.result import Control, Outcome, Result
 from measureformer.atlas.trials import Trial, fresh_seeds
 from measureformer.errors import DependencyError, OptionError, did_you_mean
-from measureformer.numerics.checked import checked
 
 if TYPE_CHECKING:  # claims are listed without JAX
     from measureformer.parallel.pool import Pool
@@ -61,7 +60,6 @@ def claims() -> dict[str, str]:
     return {name: listed.title for name, listed in index().items()}
 
 
-@checked
 def check(name: str, *, seed: int = 0, preset: Preset = "quick", seeds: int = 0, pool: Pool | None = None) -> Result:
     """Run a claim and its controls, and return what was measured.
 
@@ -82,7 +80,9 @@ def check(name: str, *, seed: int = 0, preset: Preset = "quick", seeds: int = 0,
     ('holds', True, 1.0)
     """
     if type(seeds) is not int or not 0 <= seeds <= MOST_SEEDS:
-        raise OptionError(got=f"seeds = {seeds!r}", need=f"an integer from 0 to {MOST_SEEDS}", do="20 are usual.")
+        raise _refused("seeds", seeds, f"an integer from 0 to {MOST_SEEDS}", "20 are usual.")
+    if not (pool is None or callable(getattr(pool, "each", None))):
+        raise _refused("pool", pool, "a Pool", "Pass measureformer.parallel.Pool(jobs=2).")
     entry = find(name)
     return tried(entry.listed, run(entry, seed=seed, preset=preset), seeds, pool)
 
@@ -114,6 +114,8 @@ def trial(listed: Listed, preset: Preset, seed: int) -> Trial:
 
 def find(name: str) -> Entry:
     """The claim of that name, imported."""
+    if not isinstance(cast(object, name), str):
+        raise _refused("name", name, "the name of a claim", "mf.claims() lists them.")
     listed = index()
     if name not in listed:
         raise _unknown(f"the claim {name[:100]!r}", "the name of a claim", name, list(listed))
@@ -180,7 +182,9 @@ def run(entry: Entry, *, seed: int, preset: Preset) -> Result:
     """Run the claim of `entry` and its controls with the same key."""
     require(seed, preset)
     if entry.claim.needs is not None and (why := entry.claim.needs()):
-        raise ClaimNotRunError(got=f"the claim {entry.name}, which was not run", need="what it is about", do=why)
+        raise ClaimNotRunError(
+            got=f"the claim {entry.name} without the data that it is about", need=why, do="Then run the claim again."
+        )
     import jax  # here, because listing claims must not wait for JAX
 
     claim, config = entry.claim, entry.claim.config(preset)
@@ -253,10 +257,17 @@ def _measure(entry: Entry, what: str, measure: Callable[[], Any]) -> Any:
 
 def require(seed: int, preset: str) -> None:
     """Refuse a seed or a preset that cannot be run."""
-    if preset not in get_args(Preset):
-        raise OptionError(got=f"preset {preset!r}", need="'quick' or 'full'", do="Quick takes seconds.")
+    if not isinstance(cast(object, preset), str) or preset not in get_args(Preset):
+        raise _refused("preset", preset, "'quick' or 'full'", "Quick takes seconds.")
     if type(seed) is not int or not 0 <= seed < 2**32:
-        raise OptionError(got=f"seed {seed!r}", need="an integer from 0 to 2³² − 1", do="Take 0 if any will do.")
+        raise _refused("seed", seed, "an integer from 0 to 2³² − 1", "Take 0 if any will do.")
+
+
+def _refused(name: str, value: Any, need: str, do: str) -> OptionError:
+    # imports JAX, which claims are listed without
+    from measureformer.numerics.arrays import shown
+
+    return OptionError(got=shown(value, name), need=need, do=do)
 
 
 def fingerprint_of(entry: Entry, *, seed: int, preset: Preset) -> str:

@@ -15,7 +15,6 @@ from measureformer.atlas.kinds import Kind
 from measureformer.atlas.trials import Trial
 from measureformer.errors import ResultFormatError
 from measureformer.figures.figure import Figure
-from measureformer.numerics.intervals import wilson
 from measureformer.storage.records import finite, read
 
 SCHEMA = 4
@@ -204,6 +203,9 @@ class Result:
         """The share of trials that pass, and Wilson's 95 % confidence interval of its expectation; None without any."""
         if not self.trials:
             return None
+        # the command line starts without NumPy
+        from measureformer.numerics.intervals import wilson
+
         share = sum(trial.passes for trial in self.trials) / len(self.trials)
         low, high = wilson(share, len(self.trials))
         return share, float(low), float(high)

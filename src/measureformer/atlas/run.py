@@ -25,7 +25,7 @@ from measureformer.atlas.result import Result
 from measureformer.errors import ResultFormatError
 from measureformer.parallel.pool import Lost, Pool
 from measureformer.parallel.progress import hushed
-from measureformer.storage.files import write_atomically
+from measureformer.storage.files import require_file, write_atomically
 from measureformer.storage.lock import only_writer
 
 RESULTS = "results"
@@ -68,7 +68,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class NotRun:
-    """A claim that could not be run, because what it is about is not installed."""
+    """A claim that could not be run, because what it is about is not installed; `message` says what to install."""
 
     claim: str
     message: str
@@ -110,11 +110,16 @@ class AtlasRun:
                 Missing(name, "not finished", "the run was interrupted; the same command resumes it.")
                 for name in self.left
             ),
-            *(Missing(claim.claim, "not run", claim.message) for claim in self.not_run),
+            *(Missing(claim.claim, "not run", f"needs {claim.message}") for claim in self.not_run),
         ]
 
 
-def run_atlas(entries: Sequence[Listed], settings: Settings, on_event: Callable[[Event], None]) -> AtlasRun:
+def run_atlas(
+    entries: Sequence[Listed],
+    settings: Settings,
+    on_event: Callable[[Event], None],
+    on_start: Callable[[], None] = lambda: None,
+) -> AtlasRun:
     """Run every claim whose stored result cannot be reused.
 
     If a claim raises, the others still run. Ctrl-C ends the run and keeps what is finished, on disk and in the returned
@@ -124,6 +129,7 @@ def run_atlas(entries: Sequence[Listed], settings: Settings, on_event: Callable[
         entries: the claims.
         settings: how and where to run them.
         on_event: called after each claim.
+        on_start: called before the first, once nobody else writes to the folder.
     """
     require(settings.seed, settings.preset)
     pool = Pool(settings.jobs, settings.scheduler)
@@ -135,6 +141,7 @@ def run_atlas(entries: Sequence[Listed], settings: Settings, on_event: Callable[
         on_event(Event(outcome, len(done), len(entries), reused, None if reused else clock.left(outcome.claim)))
 
     with only_writer(settings.out, do=DO), suppress(KeyboardInterrupt):
+        on_start()
         waiting: list[Listed] = []
         for entry in entries:
             result = None if settings.fresh else stored(entry, settings)
@@ -176,8 +183,8 @@ def stored(entry: Listed, settings: Settings) -> Result | None:
 
 def _on_disk(entry: Listed, settings: Settings) -> Result | None:
     try:
-        text = claim_file(settings.out / RESULTS, entry.name, "json").read_text(encoding="utf-8")
-        return Result.from_json(text)
+        require_file(file := claim_file(settings.out / RESULTS, entry.name, "json"))
+        return Result.from_json(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ResultFormatError):
         return None
 
@@ -241,7 +248,7 @@ def _task(settings: Settings, listed: Listed) -> Result | Failure | NotRun:
         with hushed():
             return _measured(listed, settings)
     except ClaimNotRunError as missing:
-        return NotRun(listed.name, missing.do)
+        return NotRun(listed.name, missing.need)
     except (ClaimDefinitionError, ClaimRunError) as error:
         return Failure(listed.name, error.got, "".join(traceback.format_exception(error.__cause__ or error)))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +17,9 @@ from measureformer.cli.output import cleaned, colored, on_terminal
 from measureformer.errors import OptionError
 
 if TYPE_CHECKING:
+    from measureformer.atlas.atlas import Missing, Survey
+    from measureformer.atlas.index import Listed
+    from measureformer.atlas.result import Result
     from measureformer.atlas.run import AtlasRun, Event
 
 INTERRUPTED = 130
@@ -42,7 +47,6 @@ def atlas(
 ) -> None:
     """Check all claims and write pages about them. Finished results are kept: rerunning the command resumes it."""
     from measureformer.atlas.registry import select
-    from measureformer.atlas.report import write_report
     from measureformer.atlas.run import Settings, run_atlas, stored
     from measureformer.atlas.survey import survey
 
@@ -56,14 +60,70 @@ def atlas(
     entries = select(only or [])
     fresh_seeds = (0 if quick else FULL_SEEDS) if seeds is None else seeds
     settings = Settings(out, preset_of(quick), seed, jobs, fresh, scheduler, fresh_seeds)
-    with _progress(len(entries)) as on_event:
-        done = run_atlas(entries, settings, on_event)
     # what was not asked for stays on the page as long as it is good
     chosen = {entry.name for entry in entries}
     others = [stored(entry, settings) for entry in everything if entry.name not in chosen]
-    about = survey(everything)
-    page = write_report([*done.results, *filter(None, others)], out, missing=done.missing(), survey=about, jobs=jobs)
-    _conclude(done, page)
+    page = _Page(out, entries, [result for result in others if result], survey(everything))
+    with _progress(len(entries)) as show:
+
+        def on_event(event: Event) -> None:
+            show(event)
+            page.add(event)
+
+        done = run_atlas(entries, settings, on_event, page.start)
+    _conclude(done, page.write(done.results, done.missing(), jobs=jobs))
+
+
+class _Page:
+    """The page of a run, written before the first claim is finished and again as results arrive.
+
+    Arguments:
+        out: folder of the atlas.
+        entries: the claims that this run checks.
+        others: good results of other claims, which stay on the page.
+        about: chapters and notes.
+    """
+
+    PATIENCE = 5.0
+    """Least seconds between two versions."""
+    SHARE = 10
+    """Writing takes at most one part in so many of the time."""
+
+    def __init__(self, out: Path, entries: Sequence[Listed], others: list[Result], about: Survey) -> None:
+        self.out, self.others, self.about = out, others, about
+        self.waiting = {entry.name: None for entry in entries}
+        self.results: list[Result] = []
+        self.next = 0.0
+
+    def start(self) -> None:
+        """The first version, and where to find it."""
+        self._write_unfinished()
+        typer.echo(f"Open {self.out / 'index.html'} in a browser; results are added as they arrive.")
+
+    def add(self, event: Event) -> None:
+        """Take what is finished; write the page if the last version is old."""
+        from measureformer.atlas.result import Result
+
+        self.waiting.pop(event.outcome.claim, None)
+        if isinstance(event.outcome, Result):
+            self.results.append(event.outcome)
+        if time.monotonic() >= self.next and self.waiting:
+            self._write_unfinished()
+
+    def write(self, results: Sequence[Result], missing: Sequence[Missing], *, jobs: int = 1) -> Path:
+        """Write a version."""
+        from measureformer.atlas.report import write_report
+
+        return write_report([*results, *self.others], self.out, missing=missing, survey=self.about, jobs=jobs)
+
+    def _write_unfinished(self) -> None:
+        from measureformer.atlas.atlas import Missing
+
+        started = time.monotonic()
+        why = "the run has not come to it yet; reload the page to see more."
+        self.write(self.results, [Missing(name, "not finished", why) for name in self.waiting])
+        ended = time.monotonic()
+        self.next = ended + max(self.PATIENCE, self.SHARE * (ended - started))
 
 
 @contextmanager
@@ -114,7 +174,7 @@ def _line(event: Event) -> str:
         words = f"{seconds}, {left}" if left else seconds
         return f"{count} {colored(status(event.outcome), 20)}  {event.outcome.claim}  ({words})"
     if isinstance(event.outcome, NotRun):
-        return f"{count} {colored('not run', 20)}  {event.outcome.claim}  {cleaned(event.outcome.message)}"
+        return f"{count} {colored('not run', 20)}  {event.outcome.claim}  needs {cleaned(event.outcome.message)}"
     return f"{count} {colored('raised', 20)}  {cleaned(event.outcome.message)}"
 
 
@@ -130,8 +190,8 @@ def _conclude(done: AtlasRun, page: Path) -> None:
     for result in done.results:
         if not result.passes:
             typer.echo(f"  {colored(status(result), 20)}  {result.claim}")
-    if done.not_run:
-        typer.echo(f"  {colored('not run', 20)}  {len(done.not_run)}, for want of weights: make lens-data")
+    for needed, count in Counter(claim.message for claim in done.not_run).items():
+        typer.echo(f"  {colored('not run', 20)}  {count} {'needs' if count == 1 else 'need'} {cleaned(needed)}")
     typer.echo(f"The page is {page}: open it in a browser.")
     if done.interrupted:
         typer.echo(f"Interrupted; left to run: {', '.join(done.left)}. Rerunning the command resumes it.", err=True)

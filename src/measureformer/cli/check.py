@@ -42,7 +42,7 @@ def check(
             if seeds:
                 result = tried(entry.listed, result, seeds, _pool(jobs))
         except ClaimNotRunError as missing:
-            typer.echo(f"{colored('not run')}  {entry.name}  {cleaned(missing.do)}", err=as_json)
+            typer.echo(f"{colored('not run')}  {entry.name}  needs {cleaned(missing.need)}", err=as_json)
             continue
         except ClaimRunError as error:
             _complain_with_cause(error)

@@ -76,8 +76,6 @@ def equiangular(
             need="n ≥ 2 tokens and −1/(n−1) < start < 1",
             do="Orthogonal tokens have start = 0.",
         )
-    if norm not in ("post", "pre"):
-        raise OptionError(got=f"norm = {norm!r}", need='"post" or "pre"', do='Leave it out for "post".')
     dtype = default_float()
     field = _Equiangular(np.asarray(n, dtype), np.asarray(beta, dtype), bool(normalized), norm == "post")
     state = np.array([math.log1p(-start), 0.0], dtype)

@@ -30,10 +30,9 @@ def leaders(G: Attention | Rescaled, mu: Discrete) -> tuple[np.ndarray, np.ndarr
     >>> index[[0, 2]].tolist(), share.round(3).tolist()
     ([0, 2], [0.999, 0.333, 0.999])
     """
-    known = isinstance(G, (Attention, Rescaled))  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    if not known or (isinstance(G, Attention) and G.Q.shape[0] != 1):
+    if isinstance(G, Attention) and G.Q.shape[0] != 1:
         raise DtypeError(
-            got=f"G = {G if known else type(G).__name__}",
+            got=f"G = {G}",
             need="one softmax head",
             do="Pass mf.Attention.head(Q, K, V).",
         )

@@ -37,7 +37,7 @@ LARGEST = 1e300
 """Numbers that are drawn are not larger."""
 
 
-def plot(what: Any) -> Drawing:
+def plot(what: object) -> Drawing:
     """Draw a measure, a trajectory, a spectrum, a map of heads, or a figure; return a Matplotlib figure.
 
     Notebooks show it; `.savefig("name.pdf")` writes it in any format of Matplotlib, `.axes[0]` is there for changes. In
@@ -74,7 +74,7 @@ def plot(what: Any) -> Drawing:
     return _plane(values) if np.iscomplexobj(values) else _spectrum(values)
 
 
-def _numbers(what: Any) -> np.ndarray:
+def _numbers(what: object) -> np.ndarray:
     """A spectrum (n,) or a map of heads (layers, heads)."""
     do = "Points are drawn as mf.Discrete.uniform(points)."
     try:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import DimensionMismatchError, DtypeError, NotInvertibleError
+from measureformer.errors import DimensionMismatchError, NotInvertibleError
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.maps.queries import queries_of
 from measureformer.measures.atomic import AbstractAtomic, concrete
@@ -68,12 +68,6 @@ def push_density(
     >>> found.preimages.tolist(), np.exp(found.log_density).round(6).tolist()             # of N(1, 4) at 3
     ([[1.0]], [0.120985])
     """
-    if not isinstance(T, AbstractInContextMap):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise DtypeError(
-            got=f"T of type {type(T).__name__}",
-            need="an in-context map",
-            do="Pass a layer such as mf.Residual(G), or traj.map(t) of a flow.",
-        )
     concrete((T, mu, y), "push_density")
     images = np.asarray(queries_of(mu, y, None)[0])
     T.check_meets(mu, None)

@@ -76,10 +76,9 @@ def stability(G: Attention, radius: float, time: float) -> Stability:
     >>> bound.point, bound.measure, round(bound.between_measures(1.0), 4)      # v[mu](x) = mean of mu
     (0.0, 1.0, 2.7183)
     """
-    known = isinstance(G, Attention)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    if not known or G.out_dim(G.in_dim) != G.in_dim:
+    if G.out_dim(G.in_dim) != G.in_dim:
         raise DtypeError(
-            got=f"{G if known else type(G).__name__} as a velocity",
+            got=f"{G} as a velocity",
             need="softmax attention, mf.Attention, of a space to itself",
             do="For other velocities put your own constants into Stability(point, measure, radius, time).",
         )

@@ -56,9 +56,6 @@ def random_problems(
     >>> problem.X.shape, len(mf.implicit_bias.random_problems("picture", jax.random.key(0), count=3))
     ((6, 8, 10), 3)
     """
-    if name not in _MAKERS:
-        known = ", ".join(f'"{kind}"' for kind in _MAKERS)
-        raise OptionError(got=f"name = {name!r}", need=f"one of {known}", do='"random" is the usual one.')
     make, usual_sizes = _MAKERS[name]
     given = zip("nTd", (n, T, d), usual_sizes, strict=True)
     sizes = [usual if size is None else positive_int(size, axis) for axis, size, usual in given]

@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import DimensionMismatchError, DtypeError, NotFiniteError, OptionError
+from measureformer.errors import DimensionMismatchError, NotFiniteError, OptionError
 from measureformer.incontext.models import InContextModel
 from measureformer.incontext.observe import errors_of
 from measureformer.incontext.tasks import AbstractTask, Prompts
@@ -110,10 +110,6 @@ def epsilon(
 def _errors(
     model: Learner, task: AbstractTask, key: Key, points: int, prompts: int, confidence: float
 ) -> tuple[np.ndarray, np.random.Generator]:
-    if not isinstance(task, AbstractTask):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise DtypeError(
-            got=f"a task of type {type(task).__name__}", need="a task", do="Pass mf.incontext.tasks.linear(5), say."
-        )
     if not 0 < confidence < 1:
         raise OptionError(got=f"confidence = {confidence}", need="a number between 0 and 1", do="Take 0.9.")
     of_prompts, of_bootstrap = two_keys(key)

@@ -23,10 +23,11 @@ from measureformer.errors import OptionError, ShapeError
 from measureformer.incontext.blocks import EPS, EVERY, Blocks, causal_mask, normed, through
 from measureformer.maps.attention import Attention
 from measureformer.maps.base import AbstractInContextMap
-from measureformer.maps.causal import Causal, Positional
+from measureformer.maps.causal import Causal
 from measureformer.maps.compose import Residual
 from measureformer.maps.mlp import MLP, Linear
 from measureformer.maps.norm import LayerNorm
+from measureformer.maps.positions import Positional
 from measureformer.maps.transformer import Transformer
 from measureformer.measures import Discrete, SpaceTime
 from measureformer.numerics.arrays import positive_int, prng_key

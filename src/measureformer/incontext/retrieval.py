@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from measureformer.errors import DimensionMismatchError, DtypeError
+from measureformer.errors import DimensionMismatchError
 from measureformer.incontext.bayes import Ginc
 from measureformer.incontext.language import DocumentLoss, LanguageModel
 from measureformer.incontext.train import not_finite
@@ -122,12 +122,6 @@ def train_reader(
     8
     """
     optimization = Optimization(steps=3000, batch=16) if optimization is None else optimization
-    if not (isinstance(world, Ginc) and isinstance(model, LanguageModel)):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise DtypeError(
-            got=f"{type(world).__name__} and {type(model).__name__}",
-            need="a world and a language model",
-            do="Pass mf.incontext.bayes.ginc(key) and mf.incontext.LanguageModel.random(key, …, vocabulary=50).",
-        )
     if model.vocabulary != world.symbols:
         raise DimensionMismatchError(
             got=f"a world of {world.symbols} symbols and a model of {model.vocabulary}",

@@ -133,8 +133,6 @@ class Task(AbstractTask):
         scale: float = 1.0,
         loss: Loss = "square",
     ) -> None:
-        if loss not in ("square", "logistic"):
-            raise OptionError(got=f"loss = {loss!r}", need='"square" or "logistic"', do="Leave it out for the square.")
         if not (noise >= 0 and scale > 0 and math.isfinite(noise) and math.isfinite(scale)):
             raise OptionError(
                 got=f"noise = {noise!r}, scale = {scale!r}",

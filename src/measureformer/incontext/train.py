@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import DimensionMismatchError, DtypeError, OptionError, TrainingError
+from measureformer.errors import DimensionMismatchError, OptionError, TrainingError
 from measureformer.incontext.models import InContextModel
 from measureformer.incontext.observe import observables
 from measureformer.incontext.saved import write_model
@@ -162,13 +162,6 @@ def not_finite(run: Run, folder: RunFolder | None) -> TrainingError:
 
 def _checked(task: AbstractTask, model: InContextModel, points: int, curriculum: Curriculum | None) -> int:
     points = positive_int(points, "points")
-    for name, given, kind in (("task", task, AbstractTask), ("model", model, InContextModel)):
-        if not isinstance(given, kind):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise DtypeError(
-                got=f"a {name} of type {type(given).__name__}",
-                need=f"a {kind.__name__}",
-                do="Pass mf.incontext.tasks.linear(5) and mf.incontext.InContextModel.random(key, 5, points=11), say.",
-            )
     if task.dim != model.dim:
         raise DimensionMismatchError(
             got=f"a task in R^{task.dim} and a model for R^{model.dim}", need="one dimension", do="Change one of them."

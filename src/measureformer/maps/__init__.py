@@ -8,9 +8,6 @@ from measureformer.maps.affine import RotaryAttention as RotaryAttention
 from measureformer.maps.attention import Attention as Attention
 from measureformer.maps.base import AbstractInContextMap as AbstractInContextMap
 from measureformer.maps.causal import Causal as Causal
-from measureformer.maps.causal import Positional as Positional
-from measureformer.maps.causal import PositionTable as PositionTable
-from measureformer.maps.causal import Sinusoidal as Sinusoidal
 from measureformer.maps.compose import Identity as Identity
 from measureformer.maps.compose import Residual as Residual
 from measureformer.maps.differential import DifferentialAttention as DifferentialAttention
@@ -21,6 +18,9 @@ from measureformer.maps.mlp import Linear as Linear
 from measureformer.maps.norm import LayerNorm as LayerNorm
 from measureformer.maps.norm import RMSNorm as RMSNorm
 from measureformer.maps.norm import UnitNorm as UnitNorm
+from measureformer.maps.positions import Positional as Positional
+from measureformer.maps.positions import PositionTable as PositionTable
+from measureformer.maps.positions import Sinusoidal as Sinusoidal
 from measureformer.maps.rescaled import Rescaled as Rescaled
 from measureformer.maps.sigmoid import SigmoidAttention as SigmoidAttention
 from measureformer.maps.sinkhorn import SinkhornAttention as SinkhornAttention

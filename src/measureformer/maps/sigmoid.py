@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -41,7 +39,16 @@ class SigmoidAttention(AbstractHeads):
     bias: Float[Array, ""]
 
     @checked
-    def __init__(self, Q: Any, K: Any, V: Any, W: Any, *, scale: ArrayLike = 1.0, bias: ArrayLike = 0.0) -> None:
+    def __init__(
+        self,
+        Q: ArrayLike,
+        K: ArrayLike,
+        V: ArrayLike,
+        W: ArrayLike,
+        *,
+        scale: ArrayLike = 1.0,
+        bias: ArrayLike = 0.0,
+    ) -> None:
         super().__init__(Q, K, V, W, scale=scale)
         self.bias = scalar(bias, "bias")
 

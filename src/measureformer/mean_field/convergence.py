@@ -151,10 +151,6 @@ def pair_covariance(
     >>> bool(abs(found.covariances[0] - 3 / 8) < 5 * found.standard_errors[0])            # (2² − 1)/N
     True
     """
-    if not isinstance(T, AbstractInContextMap):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise DtypeError(
-            got=f"T of type {type(T).__name__}", need="an in-context map", do="Pass a layer, or traj.map(t) of a flow."
-        )
     sizes, repetitions = _checked(law, sizes, repetitions)
     if sizes[0] < 2:
         raise OptionError(got="sizes with 1", need="at least two tokens", do="Two tokens make a pair.")

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from measureformer.errors import DtypeError, MeshError, OptionError
+from measureformer.errors import DtypeError, MeshError
 from measureformer.measures.atomic import AbstractAtomic, concrete
 from measureformer.numerics.arrays import is_spread, is_traced, on_device
 from measureformer.numerics.buckets import bucket
@@ -48,10 +48,6 @@ def shard(mu: Measure, mesh: Mesh, *, each: Literal["whole", "part"] = "whole") 
     if is_traced(mu):
         concrete(mu, "shard")
     mesh = checked_mesh(mesh)
-    if each not in ("whole", "part"):
-        raise OptionError(
-            got=f"each = {each!r}", need='"whole" or "part"', do="Say what each process passes: all atoms, or its own."
-        )
     return _sum_of_parts(mu, mesh) if each == "part" and jax.process_count() > 1 else _spread(mu, mesh)
 
 

@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from measureformer.errors import DtypeError, OptionError
+from measureformer.errors import OptionError
 from measureformer.maps import Attention
 from measureformer.measures import Discrete
 from measureformer.memory.base import rows_of
@@ -78,12 +78,6 @@ def as_memory(attention: Attention, mu: Discrete, *, head: int = 0) -> HeadMemor
     >>> head.readout.tolist(), head.queries.tolist()
     ([[3.0]], [[2.0]])
     """
-    if not isinstance(attention, Attention) or not isinstance(mu, Discrete):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DtypeError(
-            got=f"a {type(attention).__name__} and a {type(mu).__name__}",
-            need="softmax attention and a Discrete context",
-            do="Take the mf.Attention out of what is around it, and atoms of the measure.",
-        )
     attention.check_meets(mu, None)
     if not 0 <= head < attention.Q.shape[0]:
         raise OptionError(

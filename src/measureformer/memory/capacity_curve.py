@@ -97,16 +97,6 @@ def capacity(
     """
     dim, trials = positive_int(dim, "dim"), positive_int(trials, "trials")
     counts = np.array([positive_int(count, "counts") for count in np.atleast_1d(np.asarray(counts))])
-    if criterion not in ("all", "each", "errors"):
-        raise OptionError(
-            got=f"criterion = {criterion!r}", need='"all", "each" or "errors"', do='Leave it out for "all".'
-        )
-    if not isinstance(interaction, AbstractInteraction):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise OptionError(
-            got=f"an interaction of type {type(interaction).__name__}",
-            need="mf.memory.Polynomial(a) or mf.memory.Exponential()",
-            do="The classical memory is Polynomial(2).",
-        )
     if criterion == "errors" and not (isinstance(interaction, Polynomial) and interaction.degree == 2):
         raise OptionError(
             got=f"{interaction} with errors", need="Polynomial(2), the classical memory", do='Use criterion="each".'

@@ -67,12 +67,6 @@ class Dense(AbstractBinaryMemory):
         """
         patterns = binary_patterns(patterns)
         interaction = Exponential() if interaction is None else interaction
-        if not isinstance(interaction, AbstractInteraction):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise OptionError(
-                got=f"an interaction of type {type(interaction).__name__}",
-                need="mf.memory.Polynomial(a) or mf.memory.Exponential()",
-                do="Leave it out for the exponential.",
-            )
         n, d = patterns.shape
         if isinstance(interaction, Polynomial) and interaction.degree * math.log(d + 2) + math.log(2 * n) > 700:
             raise OptionError(

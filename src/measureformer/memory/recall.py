@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from measureformer.attention import attend
-from measureformer.errors import ImageError, OptionError, need
+from measureformer.errors import ImageError, need
 from measureformer.memory import retrieval
 from measureformer.memory.base import Trace
 from measureformer.memory.classical import Classical
@@ -82,8 +82,6 @@ def recall(
             do="Resize them to one shape first.",
         )
     shape = queries.shape
-    if generation not in GENERATIONS:
-        raise OptionError(got=f"generation = {generation!r}", need=" or ".join(GENERATIONS), do="Leave it out.")
     if generation != "modern":
         stored = np.where(binary(images) == 0, 1.0, binary(images)).reshape(len(images), -1)
         memory = Classical.store(stored) if generation == "classical" else Dense.store(stored)

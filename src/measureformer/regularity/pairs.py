@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 
-from measureformer.errors import DtypeError
 from measureformer.maps.base import AbstractInContextMap
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import on_device, positive_int, prng_key
@@ -64,12 +63,6 @@ def worst_pair(
     True
     """
     require_map(G)
-    if not isinstance(mu, AbstractAtomic):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise DtypeError(
-            got=f"a start of type {type(mu).__name__}",
-            need="a measure with atoms",
-            do="Pass mf.Discrete.uniform(points); of a Gaussian, mu.discretize(n).",
-        )
     steps, R = positive_int(steps, "steps"), ball_radius(mu.radius() if radius is None else radius)
     for_moves, for_growth = two_keys(prng_key(key))
     moves, growth = normal(for_moves, (steps + 1, 2, *mu.points.shape)), normal(for_growth, (steps,))

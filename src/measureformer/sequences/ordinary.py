@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 from measureformer.errors import OptionError
 from measureformer.maps.attention import Attention
 from measureformer.maps.base import AbstractInContextMap
-from measureformer.maps.causal import Positional
 from measureformer.maps.compose import Residual
 from measureformer.maps.mlp import MLP, Linear
+from measureformer.maps.positions import Positional
 from measureformer.maps.rows import all_rows
 from measureformer.maps.transformer import Transformer
 from measureformer.maps.variants import HardmaxAttention

@@ -26,7 +26,6 @@ from measureformer.structure.probes import (
     outermost,
     query_probes,
     random_measure,
-    require_domain,
     zoomed,
 )
 from measureformer.structure.recover import Recovered, recover
@@ -114,8 +113,8 @@ def continuity(f: MeasureMap, domain: AbstractDomain, key: Key, *, trials: int =
     >>> mf.structure.continuity(mf.structure.counterexample(softening=0.1), box, key).verdict
     'representable'
     """
-    G, where, rng = recover(f), require_domain(domain), generator(key)
-    return derivative_search(G, where, rng, positive_int(trials, "trials"), image_size(G.box, where, rng))
+    G, rng = recover(f), generator(key)
+    return derivative_search(G, domain, rng, positive_int(trials, "trials"), image_size(G.box, domain, rng))
 
 
 def derivative_search(

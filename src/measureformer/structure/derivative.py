@@ -96,10 +96,6 @@ def regular_derivative(
     >>> abs(found.value - exact) <= found.error < 1e-4, abs(found.irregular) > 0.1
     (True, True)
     """
-    if variant not in ("positive", "probability"):
-        raise OptionError(
-            got=f"variant = {variant!r}", need='"positive" or "probability"', do='Leave it out for "positive".'
-        )
     box, atoms = BlackBox.of(f), atoms_of(mu)
     point = _one_point(mu, x)
     finite(point, "x")

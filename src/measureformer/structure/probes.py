@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from measureformer.errors import DtypeError
 from measureformer.measures.domain import AbstractDomain
 from measureformer.structure.black_box import Atoms, merged
 from measureformer.structure.weights import binary_weights
@@ -18,16 +17,6 @@ STAYS = 0.9
 """Share of the difference three decades earlier that is left at a jump; a modulus 1/log(1/distance) keeps 0.7."""
 ZOOM = 64
 """Queries that are looked at together; they cost one evaluation of f."""
-
-
-def require_domain(domain: AbstractDomain) -> AbstractDomain:
-    if not isinstance(domain, AbstractDomain):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise DtypeError(
-            got=f"a domain of type {type(domain).__name__}",
-            need="a compact domain: mf.Box(low, high) or mf.Ball(center, radius)",
-            do="Say where the measures live, for a search needs to know where to look.",
-        )
-    return domain
 
 
 def random_measure(domain: AbstractDomain, rng: np.random.Generator, n: int, *, weights: str = "generic") -> Atoms:

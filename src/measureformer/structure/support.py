@@ -17,7 +17,7 @@ from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import Key, Number
 from measureformer.structure.black_box import Atoms, BlackBox, MeasureMap, merged, w1
-from measureformer.structure.probes import admitted, random_measure, require_domain, structured_measures
+from measureformer.structure.probes import admitted, random_measure, structured_measures
 from measureformer.structure.weights import SubsetSums, binary_weights
 
 MANY = 200
@@ -93,7 +93,7 @@ def is_support_preserving(
     >>> found.holds, found.witness.kind, found.witness.mu.n
     (False, 'split', 1)
     """
-    box, domain, rng = BlackBox.of(f), require_domain(domain), generator(key)
+    box, rng = BlackBox.of(f), generator(key)
     return searched(box, domain, rng, positive_int(trials, "trials"), 0.0 if tol is None else float(floats(tol, "tol")))
 
 

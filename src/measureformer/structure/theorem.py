@@ -21,7 +21,7 @@ from measureformer.structure.continuity import (
     measure_search,
 )
 from measureformer.structure.obstruction import LARGEST, obstruction
-from measureformer.structure.probes import admitted, random_measure, require_domain
+from measureformer.structure.probes import admitted, random_measure
 from measureformer.structure.recover import Recovered, recover
 from measureformer.structure.support import SupportReport, SupportWitness, searched
 
@@ -112,7 +112,7 @@ def is_transformer(f: MeasureMap, domain: AbstractDomain, key: Key, *, trials: i
     >>> mf.is_transformer(mf.structure.counterexample(), box, key).reason
     'derivative'
     """
-    box, domain, rng = BlackBox.of(f), require_domain(domain), generator(key)
+    box, rng = BlackBox.of(f), generator(key)
     trials = positive_int(trials, "trials")
     scale = image_size(box, domain, rng)
     itself = measure_search(box, domain, rng, trials, scale)

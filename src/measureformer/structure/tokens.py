@@ -19,7 +19,6 @@ from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import ArrayLike, Key
 from measureformer.structure.black_box import MeasureMap, atoms_of
-from measureformer.structure.probes import require_domain
 from measureformer.structure.recover import recover
 
 LONGEST = 4096
@@ -185,6 +184,7 @@ class TokenReport(NamedTuple):
     trials: int
 
 
+@checked
 def check_token_map(T: Tokenwise, domain: AbstractDomain, key: Key, *, trials: int = 20) -> TokenReport:
     """Search for a violation of the laws that make a token map a function of measures.
 
@@ -204,7 +204,7 @@ def check_token_map(T: Tokenwise, domain: AbstractDomain, key: Key, *, trials: i
     >>> check_token_map(lambda X: X - X.sum(axis=0), box, key).witness.kind
     'repetition'
     """
-    domain, rng = require_domain(domain), generator(key)
+    rng = generator(key)
     trials = positive_int(trials, "trials")
     for trial in range(trials):
         X = domain.draw(rng, int(rng.integers(2, 9)))

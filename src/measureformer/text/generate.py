@@ -48,8 +48,7 @@ def generate(
     10
     """
     net, tokenizer = text_model
-    numeric = isinstance(temperature, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    if not (numeric and 0 <= temperature < math.inf):
+    if not 0 <= temperature < math.inf:
         raise OptionError(got=f"temperature = {temperature!r}", need="a number ≥ 0", do="1 draws as the model says.")
     kept = net.vocabulary if top_k is None else min(positive_int(top_k, "top_k"), net.vocabulary)
     given, more = tokenizer.encode(prompt), positive_int(length, "length")

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from measureformer.errors import DtypeError, OptionError, TextError
+from measureformer.errors import TextError
 from measureformer.incontext.language import CorpusLoss, LanguageModel
 from measureformer.incontext.train import not_finite
 from measureformer.numerics.arrays import positive_int, prng_key
@@ -114,16 +114,6 @@ def train_text(
 
 def _tokens(text: str, tokenizer: str, context: int) -> tuple[Tokenizer, np.ndarray, np.ndarray]:
     """The tokenizer, and the tokens to train on and those held out."""
-    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise DtypeError(
-            got=f"a text of type {type(text).__name__}",
-            need="a string",
-            do="Pass mf.text.read_text(path).",
-        )
-    if tokenizer not in ("characters", "byte pairs"):
-        raise OptionError(
-            got=f"tokenizer = {tokenizer!r}", need='"characters" or "byte pairs"', do='Leave it out for "characters".'
-        )
     kept, held_out = split(text, 0.1)
     # the alphabet is that of the whole text; byte pairs are learned from the training part only
     tools = Tokenizer.characters(text) if tokenizer == "characters" else Tokenizer.byte_pairs(kept)

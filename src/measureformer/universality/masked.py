@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from measureformer.errors import DtypeError, OptionError
+from measureformer.errors import OptionError
 from measureformer.measures import SpaceTime
 from measureformer.measures.atomic import concrete
 from measureformer.numerics.checked import checked
@@ -45,10 +45,6 @@ def time_lipschitz(sigma: SpaceTime, *, p: float = 2) -> TimeLipschitz:
     >>> found.constant, found.times
     (1.0, (0.5, 1.0))
     """
-    if not isinstance(sigma, SpaceTime):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise DtypeError(
-            got=f"a context of type {type(sigma).__name__}", need="a SpaceTime", do="Use mf.SpaceTime.sequence(tokens)."
-        )
     concrete(sigma, "time_lipschitz")
     massive = np.asarray(sigma.log_weights) > -np.inf
     times = np.unique(np.asarray(sigma.times)[massive])

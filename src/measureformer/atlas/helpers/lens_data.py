@@ -21,11 +21,10 @@ def folder(name: str) -> Path:
 
 
 def needs(*names: str) -> Callable[[], str]:
-    """What a claim about these models lacks, in a sentence."""
+    """What a claim about these models needs first: the command that installs their weights, or nothing."""
 
     def lacking() -> str:
-        missing = [name for name in names if not (folder(name) / "done").is_file()]
-        return f"Weights of {' and '.join(missing)} are not installed: make lens-data." if missing else ""
+        return "" if all((folder(name) / "done").is_file() for name in names) else "make lens-data"
 
     return lacking
 

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Sequence
 
 from measureformer.atlas.report.frame import verdict
-from measureformer.atlas.report.view import SAID, Shown, View
+from measureformer.atlas.report.view import Shown, View
 from measureformer.atlas.result import Check, Control, Result
 from measureformer.atlas.words import failures, interval, measured, often
 from measureformer.pages.markup import Markup, join, tag
@@ -19,7 +19,7 @@ def card(view: View, claim: Shown, figure: bytes | None) -> Markup:
     note, result = claim.note, claim.result
     return tag(
         "article",
-        tag("div", tag("h3", prose(note.title)), verdict(claim.css, SAID[claim.state]), class_="head"),
+        tag("div", tag("h3", prose(note.title)), verdict(claim.css, claim.said), class_="head"),
         tag(
             "p",
             tag("a", claim.name, href=f"#{claim.name}", aria_label=f"Link to {claim.name}"),
@@ -46,7 +46,8 @@ def _absent(claim: Shown) -> Markup:
         claim.state
     ]
     words = one_line(claim.why)
-    return tag("p", tag("b", f"{said}: "), words or "no reason is known.", class_="loud", role="note")
+    style = "loud" if claim.state == "raised" else "quiet"
+    return tag("p", tag("b", f"{said}: "), words or "no reason is known.", class_=style, role="note")
 
 
 def _hypotheses(hypotheses: Sequence[str]) -> Markup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from measureformer.atlas.report.frame import SIGNS
-from measureformer.atlas.report.view import SAID, Page, Shown, View
+from measureformer.atlas.report.view import Page, Shown, View
 from measureformer.pages.markup import Markup, join, tag
 from measureformer.pages.words import one_line
 
@@ -53,5 +53,5 @@ def _title(claim: Shown) -> str:
 
 
 def _mark(claim: Shown) -> Markup:
-    words = f"{_title(claim)}: {SAID[claim.state]}"
+    words = f"{_title(claim)}: {claim.said}"
     return tag("a", SIGNS[claim.css], href=claim.place, class_=f"mark {claim.css}", title=words, aria_label=words)

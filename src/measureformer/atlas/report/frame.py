@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from measureformer.atlas.report.view import SAID, Shown, View
+from measureformer.atlas.report.view import Shown, View
 from measureformer.pages.frame import asset, head
 from measureformer.pages.markup import Markup, join, tag
 from measureformer.pages.words import clean, one_line
@@ -56,7 +56,7 @@ def _index(view: View) -> str:
             "title": one_line(claim.note.title),
             "chapter": one_line(page.chapter.title),
             "place": claim.place,
-            "verdict": SAID[claim.state],
+            "verdict": one_line(claim.said),
             "css": claim.css,
             "text": one_line(" ".join(_words(claim))),
         }

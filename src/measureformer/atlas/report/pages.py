@@ -16,6 +16,9 @@ from measureformer.pages.markup import Markup, join, tag
 from measureformer.pages.prose import prose
 from measureformer.pages.words import number, one_line
 
+IDLE: tuple[State, ...] = ("not finished", "not run")
+"""States that are no failures."""
+
 _LANGUAGE = (
     ("measured", "what was measured: solid lines and filled markers, in colours"),
     ("theory", "what theory says, bounds, laws and closed forms: black or grey, dashed or dotted"),
@@ -34,6 +37,7 @@ def overview_page(view: View) -> str:
         _tally(view),
         _kinds(view),
         _troubled(view),
+        _waiting(view),
         tag("h2", "Map of the theory"),
         tag("p", "A column is a chapter, and a square is a claim.", class_="lead"),
         tag("div", overview(view), class_="map", role="group", aria_label="Map of the theory"),
@@ -107,26 +111,32 @@ def _plural(state: State, count: int) -> str:
 
 
 def _troubled(view: View) -> Markup:
-    """What does not pass, before everything else; what was merely not run is one line."""
-    bad = [claim for claim in view.claims.values() if claim.state not in ("holds", "not run")]
-    idle = [claim for claim in view.claims.values() if claim.state == "not run"]
-    if not bad and not idle:
-        return Markup()
+    """What does not pass, before everything else."""
     rows = [
         tag(
             "li",
             _link(claim),
             " ",
-            verdict(claim.css, SAID[claim.state]),
+            verdict(claim.css, claim.said),
             *([" ", one_line(claim.why)] if claim.why else []),
         )
-        for claim in bad
+        for claim in view.claims.values()
+        if claim.state not in ("holds", *IDLE)
     ]
-    parts = [tag("ul", *rows)] if rows else []
-    if idle:
-        names = join(*(_link(claim) for claim in idle), by=" · ")
-        parts.append(tag("details", tag("summary", f"{len(idle)} not run"), tag("p", names)))
-    return tag("section", tag("h2", "Not passing"), *parts, class_="loud")
+    return tag("section", tag("h2", "Not passing"), tag("ul", *rows), class_="loud") if rows else Markup()
+
+
+def _waiting(view: View) -> Markup:
+    """What has no result and is no failure: claims that wait for their turn or for data, by reason."""
+    by_reason: dict[str, list[Shown]] = {}
+    for claim in view.claims.values():
+        if claim.state in IDLE:
+            by_reason.setdefault(one_line(claim.why) or claim.said, []).append(claim)
+    parts = (
+        tag("details", tag("summary", f"{len(claims)}: {why}"), tag("p", join(*map(_link, claims), by=" · ")))
+        for why, claims in by_reason.items()
+    )
+    return tag("section", tag("h2", "Without a result"), *parts, class_="quiet") if by_reason else Markup()
 
 
 def _link(claim: Shown) -> Markup:
@@ -160,7 +170,7 @@ def _contents(page: Page) -> Markup:
             "tr",
             tag("td", _link(claim)),
             tag("td", claim.note.kind or "–", class_="label"),
-            tag("td", verdict(claim.css, SAID[claim.state])),
+            tag("td", verdict(claim.css, claim.said)),
             tag("td", number(claim.result.run.margin) if claim.result else "–", class_="number"),
             tag("td", often(claim.result) or "–" if claim.result else "–", class_="number"),
         )

@@ -9,6 +9,7 @@ from functools import cached_property
 from measureformer.atlas.atlas import Absence, Atlas, Chapter, Note
 from measureformer.atlas.result import Result
 from measureformer.atlas.words import STATUSES, Status, status
+from measureformer.pages.words import one_line
 
 State = Status | Absence
 
@@ -19,11 +20,12 @@ NOT_ASKED = "was not asked for, and has no stored result."
 
 @dataclass(frozen=True)
 class Shown:
-    """A claim on a page; `place` is the address of its card, from any page."""
+    """A claim on a page: its state, the words for it, and `place`, the address of its card from any page."""
 
     note: Note
     result: Result | None
     state: State
+    said: str
     why: str
     place: str
 
@@ -63,7 +65,9 @@ class View:
                 result, gap = atlas.by_claim.get(note.claim), gaps.get(note.claim)
                 state: State = status(result) if result else gap.kind if gap else "not run"
                 why = "" if result else gap.why if gap else NOT_ASKED
-                claims.append(Shown(note, result, state, why, f"{file}#{note.claim}"))
+                # what it needs is the verdict of a claim whose data are not installed
+                said = one_line(gap.why) if gap and not result and state == "not run" else SAID[state]
+                claims.append(Shown(note, result, state, said, why, f"{file}#{note.claim}"))
             pages.append(Page(chapter, tuple(claims), file))
         self.pages = tuple(pages)
         self.claims = {claim.name: claim for page in pages for claim in page.claims}

@@ -63,10 +63,6 @@ def sparse_pattern(
         "bigbird": lambda: [_longformer(n, width, globals) | _drawn(n, _size(random, 2, "random"))],
         "block-diagonal": lambda: [_blocks(n, _size(width, _root(n), "width"))],
     }
-    if name not in families:
-        raise OptionError(
-            got=f"pattern {name!r}", need=f"one of {', '.join(families)}", do="Or pass an array of your own to check."
-        )
     used = {"width": ("window", "strided", "fixed", "longformer", "bigbird", "block-diagonal")}
     used |= {"globals": ("longformer", "bigbird"), "random": ("bigbird",)}
     for option, value in (("width", width), ("globals", globals), ("random", random)):
