@@ -64,6 +64,8 @@ bench: ## time it against others, write tables of ratios to benchmarks/results; 
 	@$(PY) benchmarks/lens.py
 	@$(PY) benchmarks/explore.py
 	@$(PY) benchmarks/refusals.py
+	@$(PY) benchmarks/seeds.py
+	@$(PY) tools/mutants.py --run
 	@$(PY) -m pytest -q benchmarks --benchmark-only $(ARGS)
 
 parity: ## compare the lens with torch and transformers on new random models; ARGS="--seed 2" for others

@@ -19,6 +19,7 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_p
 import jax
 import numpy as np
 from compare import CONSOLE, RESULTS
+from page import write_block
 from rich.progress import track
 
 import measureformer as mf
@@ -68,8 +69,8 @@ tested is that their result is accurate at every scale."""
 HEAD = "| target | cases | refused | accepted | violations | worst error over bound |\n|---|---|---|---|---|---|"
 
 
-def attacked(name: str, count: int) -> tuple[str, int, int]:
-    """A line of the table, the number of cases, and that of violations."""
+def attacked(name: str, count: int) -> tuple[str, int, int, int, int]:
+    """A line of the table, and the numbers of cases, violations, refusals and accepted cases."""
     attack, found, worst, seed = TARGETS[name][0], Counter[str](), 0.0, 0
     with CONSOLE.status(name), np.errstate(all="ignore"):
         while found.total() < count:
@@ -82,7 +83,7 @@ def attacked(name: str, count: int) -> tuple[str, int, int]:
             seed += 1
     accepted = found["held"] + found["violated"]
     line = f"| {name} | {found.total()} | {found['refused']} | {accepted} | {found['violated']} | {worst:.3g} |"
-    return line, found.total(), found["violated"]
+    return line, found.total(), found["violated"], found["refused"], accepted
 
 
 def main() -> None:
@@ -91,7 +92,7 @@ def main() -> None:
         return
     wanted = int(sys.argv[1]) if len(sys.argv) > 1 else sum(count for _, count in TARGETS.values())
     share = wanted / sum(count for _, count in TARGETS.values())
-    rows: list[tuple[str, int, int]] = []
+    rows: list[tuple[str, int, int, int, int]] = []
     for name, (_, count) in track(TARGETS.items(), description="targets", console=CONSOLE):
         rows.append(attacked(name, max(1, round(share * count))))
         CONSOLE.print(rows[-1][0])
@@ -101,6 +102,9 @@ def main() -> None:
     if share >= 1:
         text = f"# certificates\n\n{ABOUT}\n\n{table}\n"
         write_atomically(RESULTS / "certificates.md", text.encode(), do="Choose another folder.")
+        refused, accepted = (sum(row[i] for row in rows) for i in (3, 4))
+        figures = f"{total:,} cases: {refused:,} refused, {accepted:,} accepted, {violations} violations."
+        write_block("certificates", f"Last full run (`benchmarks/results/certificates.md`): {figures}")
     if violations:
         raise SystemExit(1)
 

@@ -15,8 +15,11 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
+from page import write_block
+
 HERE = Path(__file__).resolve().parent
 ENDS = ("refused", "accepted", "passed on", "fault")
+WORDS = ("refused", "accepted", "exceptions of the user's own function passed on", "faults")
 SILENT = 300
 """Seconds after which a worker that has written nothing is killed: it hangs where no signal reaches it."""
 RESULT = HERE / "results" / "refusals.md"
@@ -94,6 +97,8 @@ def write(found: dict[str, str]) -> None:
     faults = sorted(f"- `{name}`: {end}" for name, end in found.items() if end.startswith("fault"))
     lines += ["", "## Faults", "", *(faults or ["None."]), ""]
     RESULT.write_text("\n".join(lines), "utf-8")
+    figures = ", ".join(f"{total[end]:,} {words}" for end, words in zip(ENDS, WORDS, strict=True))
+    write_block("refusals", f"Last full run (`benchmarks/results/refusals.md`): {total.total():,} calls: {figures}.")
 
 
 if __name__ == "__main__":

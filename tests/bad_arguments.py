@@ -56,25 +56,29 @@ class Opaque:
         return "Opaque()"
 
 
+SCALARS: dict[str, Any] = {
+    "None": None,
+    "object": Opaque(),
+    "string": "no such thing",
+    "bytes": b"\x00\xff",
+    "True": True,
+    "zero": 0,
+    "minus one": -1,
+    "half": 0.5,
+    "1e300": 1e300,
+    "denormal": 5e-324,
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "2**63": 2**63,
+    "10**400": 10**400,
+    "complex": 1 + 2j,
+}
+
+
 def catalogue() -> dict[str, Any]:
     """Name -> bad value. Some are good for some arguments, which then accept them."""
     structured = np.zeros(3, dtype=[("a", float), ("b", int)])
-    return {
-        "None": None,
-        "object": Opaque(),
-        "string": "no such thing",
-        "bytes": b"\x00\xff",
-        "True": True,
-        "zero": 0,
-        "minus one": -1,
-        "half": 0.5,
-        "1e300": 1e300,
-        "denormal": 5e-324,
-        "nan": float("nan"),
-        "inf": float("inf"),
-        "2**63": 2**63,
-        "10**400": 10**400,
-        "complex": 1 + 2j,
+    return SCALARS | {
         "empty list": [],
         "ragged": [[1.0], [2.0, 3.0]],
         "rows of nothing": np.zeros((0, 2)),
@@ -184,6 +188,8 @@ COSTLY = (
     # train, fit or search for seconds
     "train", "fit", "phase_diagram", "retrieval", "observables", "measure_laws", "error_curve", "epsilon", "perplexity",
     "generate", "load_", "diagnose", "is_transformer", "decompose", "descend_all", "mf.check", "mean_field_rate",
+    "adversary", "pair_covariance", "local_lipschitz", "InContextModel", "LanguageModel", "check_laws", "lens.load",
+    "SinkhornAttention", "SparseAttention",
     # solve differential equations
     "flow", "mf.clustering.equiangular", "weak_residual", "push_density",
 )  # fmt: skip

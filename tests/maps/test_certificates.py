@@ -62,6 +62,15 @@ def test_derivatives_at_zero_are_those_of_the_formula() -> None:
         np.testing.assert_allclose(slope, 1e3 * centring, rtol=1e-12, atol=1e-10)
 
 
+@pytest.mark.parametrize(("dtype", "small"), [(np.float32, 1e-40), (np.float64, 1e-310)])
+def test_denormal_rows_are_refused_as_zero(dtype: Any, small: float) -> None:
+    # kills: a refusal of exact zeros alone, behind which 0/0 is blamed on the precision
+    x, one, mu = np.array([small, -small], dtype), np.ones(2, dtype), mf.Discrete.dirac(np.array([1, 2], dtype))
+    for G in (mf.UnitNorm(one), mf.RMSNorm(one, eps=0.0), mf.LayerNorm(one, eps=0.0)):
+        with pytest.raises(ZeroVectorError, match="count as 0"):
+            G(mu, x)
+
+
 def test_equal_coordinates_at_the_largest_scale_are_refused() -> None:
     with pytest.raises(ZeroVectorError, match="equal coordinates"):
         mf.LayerNorm(np.ones(2), eps=0.0)(mf.Discrete.dirac(np.array([1.0, -1.7e308])), np.array([1.7e308, 1.7e308]))

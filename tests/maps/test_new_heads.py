@@ -23,6 +23,15 @@ def test_sigmoid_attention_is_the_dense_sum() -> None:
     np.testing.assert_allclose(G(MU, Y), np.einsum("hmn,nj,hej,hoe->mo", weights, X, V, W), atol=1e-13)
 
 
+def test_masked_sigmoid_attention_is_that_of_what_is_seen() -> None:
+    # kills: sums over the past that are divided by the mass of the past and the future
+    G, times = mf.SigmoidAttention(Q, K, V, W), np.linspace(0.2, 1.0, len(X))
+    sigma = mf.SpaceTime.weighted(X, times, A)
+    for t in times[[0, 2, -1]]:
+        masked = mf.Causal(G)(sigma, Y, np.full(len(Y), t))
+        np.testing.assert_allclose(masked, G(mf.Discrete.weighted(X[times <= t], A[times <= t]), Y), atol=1e-13)
+
+
 def test_far_below_zero_the_sigmoid_is_an_exponential() -> None:
     bias = -30.0
     G, U = mf.SigmoidAttention(Q, K, V, W, bias=bias), mf.UnnormalizedAttention(Q, K, V, W)

@@ -7,6 +7,7 @@ import pickle
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ import pytest
 import bad_arguments
 import measureformer as mf
 from measureformer.errors import DtypeError, MeasureformerError, NotFiniteError, OptionError, ShapeError
+from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.checked import check_fields, checked
 from measureformer.numerics.types import ArrayLike, Extended, Key, Number, PathLike, Within
 
@@ -40,6 +42,7 @@ def everything(
     path: PathLike = ".",
     function: Callable[[Any], Any] = abs,
     map: mf.AbstractInContextMap | None = None,
+    atoms: AbstractAtomic | None = None,
     pair: tuple[int, float] = (1, 1.0),
     many: Sequence[int] | int = 1,
 ) -> str:
@@ -72,6 +75,7 @@ def test_good_arguments_pass(args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
         ((-(10**10),), OptionError),
         ((1, True), DtypeError),
         ((1, "0.5"), DtypeError),
+        ((1, Fraction(1, 2)), DtypeError),
         ((1, 1j), DtypeError),
         ((1, None), DtypeError),
         ((1, int), DtypeError),
@@ -103,6 +107,25 @@ def test_bad_arguments_are_refused(bad: Any, error: type[MeasureformerError]) ->
     with pytest.raises(error) as refused:
         everything(*args, **kwargs)
     assert all([refused.value.got, refused.value.need, refused.value.do])
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        # kills: numbers told as arrays, with an index or a dtype
+        ({"array": float("nan")}, "array = nan"),
+        ({"array": None}, "array = None of type NoneType"),
+        ({"array": "1"}, "array = '1' of type str"),
+        ({"array": np.ma.masked_array([1.0, 2.0], [True, False])}, "array with 1 masked entries"),
+        # kills: a file's name taken for its text
+        ({"word": Path("x")}, r"word\.read_text"),
+        ({"map": "attention"}, "need an in-context map, such as mf.Attention.random"),
+        ({"atoms": mf.Gaussian([0.0], [[1.0]])}, r"atoms\.discretize\(n\)"),
+    ],
+)
+def test_sentences_show_what_was_received(bad: dict[str, Any], says: str) -> None:
+    with pytest.raises(MeasureformerError, match=says):
+        everything(**bad)
 
 
 @pytest.mark.parametrize("call", [lambda: pair(1.0), lambda: pair(1.0, 2.0, 3.0), lambda: pair(1.0, 2.0, c=3.0)])

@@ -109,6 +109,12 @@ def read(reference: str, test: str, page: str = "") -> dict[str, str]:
     }
 
 
+def mutated(old: str, new: str = "0") -> dict[str, str]:
+    """A package with one line, and a list of one mutation."""
+    entry = f'[[mutant]]\nfile = "a.py"\nold = "{old}"\nnew = "{new}"\nwhat = "slip"\nfirst = "tests/test_a.py"\n'
+    return {"src/measureformer/a.py": "x - x\n", "tests/test_a.py": "", "tools/mutants.toml": entry}
+
+
 def mapped(line: str, page: str = "", picture: str = "") -> dict[str, str]:
     """A package in which `maps` imports what the line says, and a map of its imports."""
     return {
@@ -125,15 +131,6 @@ TWIN = FINE.replace("def f", "def g")
 LONG = "    pass\n" * 60
 DOCUMENTED = 'def f():\n    """A\n' + "    long\n" * 20 + '    docstring."""\n' + "    pass\n" * 59
 THEORY = 'def bound():\n    """A bound.\n\n    Statement  it holds.\n    Ref        {}\n    """\n'
-
-MUTANT = """
-[[mutant]]
-file = "a.py"
-old = "a = 1"
-new = "a = 0.5"
-what = "half"
-first = "tests/test_a.py"
-"""
 
 NO = {
     "import: upwards": ("import_direction", imports("measures/a.py", "from measureformer.maps import b"), "a.py:2:"),
@@ -272,16 +269,6 @@ NO = {
     "code: shell by a name": ("code_from_data", {"tools/a.py": "run(line, shell=wanted)\n"}, "a.py:1: shell"),
     "code: npz": ("code_from_data", {"src/a.py": "np.load(path, allow_pickle=True)\n"}, "a.py:1: allow_pickle"),
     "code: torch": ("code_from_data", {"src/a.py": "torch.load(path)\n"}, "weights_only=True is missing"),
-    "mutants: no place": (
-        "mutants",
-        {"tools/mutants.toml": MUTANT, "src/measureformer/a.py": "a = 2\n"},
-        "tools/mutants.toml:1: half: 0 places in a.py",
-    ),
-    "mutants: no change": (
-        "mutants",
-        {"tools/mutants.toml": MUTANT, "src/measureformer/a.py": "a = 1\n"},
-        "tools/mutants.toml:1: half: no change, or no tests/test_a.py",
-    ),
     "prose: habit": (
         "prose",
         {"docs/b/a.md": "\nIt goes on."},
@@ -299,6 +286,10 @@ NO = {
         },
         "in a circle, maps → measures → maps",
     ),
+    "mutants: gone": ("mutants", mutated("x + y"), "slip: 0 places in a.py"),
+    "mutants: twice": ("mutants", mutated("x"), "slip: 2 places in a.py"),
+    "mutants: no change": ("mutants", mutated("x - x", "x - x"), "slip: no change"),
+    "mutants: few": ("mutants", mutated("x - x"), "1 mutations, at least 60"),
     "bill: missing": ("bill", pinned("numpy==2.4.6\ntorch==2.13.0\n"), "the bill of materials is missing"),
     "bill: other version": ("bill", billed(numpy="2.4.5", torch="2.13.0"), "numpy 2.4.5 is listed and 2.4.6 is pinned"),
     "bill: not listed": ("bill", billed(numpy="2.4.6"), "torch is declared and not listed"),

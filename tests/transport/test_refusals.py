@@ -105,6 +105,17 @@ TABLE |= {
     "a seed": (lambda: mf.sliced_wasserstein(MU, NU, key=0), errors.DtypeError, "key = 0"),
     "eps = 0": (lambda: mf.sinkhorn(MU, NU, eps=0), errors.OptionError, "eps = 0"),
     "two eps": (lambda: mf.sinkhorn(MU, NU, eps=[1.0, 2.0]), errors.ShapeError, r"eps of shape \(2,\)"),
+    # kills: loops at a level that is infinite or NaN, which never end
+    "eps below all numbers": (
+        lambda: mf.sinkhorn(MU, NU, eps=5e-324),
+        errors.NotFiniteError,
+        "eps = 4.94066e-324, at which the potentials overflow",
+    ),
+    "squares that overflow": (
+        lambda: mf.sinkhorn(MU.with_points(MU.points * 1e200), NU, eps=1.0),
+        errors.NotFiniteError,
+        "potentials overflow",
+    ),
     "no tolerance": (lambda: mf.sinkhorn(MU, NU, eps=1.0, tol=0.0), errors.OptionError, r"tol = 0\.0"),
     "coupling under a trace": (
         lambda: jax.jit(lambda mu: mf.coupling(mu, NU).gap)(MU),

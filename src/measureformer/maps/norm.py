@@ -158,11 +158,14 @@ def refuse_zero(
     """
     sets = [("query", x)] + ([("atom", mu.points)] if isinstance(mu, AbstractAtomic) else [])
     for name, rows in sets:
-        zero = size(host(rows)) == 0
+        numbers = host(rows)
+        tiny = float(np.finfo(numbers.dtype).tiny)
+        # compiled programs take denormals for 0
+        zero = size(np.where(np.abs(numbers) < tiny, 0, numbers)) == 0
         if zero.any():
             raise ZeroVectorError(
                 got=f"{what} ({name} {int(zero.argmax())}) in {type(G).__name__}",
-                need="a vector it can normalise",
+                need=f"a vector it can normalise; entries below {tiny:.1g} count as 0",
                 do="Shift the tokens away from it, or use mf.RMSNorm or mf.LayerNorm with eps > 0.",
             )
 

@@ -248,7 +248,8 @@ def whole(value: Any, name: str, limits: Within = WHOLE) -> None:
 def real(value: Any, name: str, limits: Within = REAL) -> None:
     if type(value) is not float:
         one = getattr(value, "ndim", 0) == 0 and getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"
-        if isinstance(value, (bool, complex, str, bytes, type)) or not (one and hasattr(value, "__float__")):
+        # fractions and decimals have a float too, but arrays of them have objects for entries
+        if isinstance(value, bool) or not (one if hasattr(value, "dtype") else isinstance(value, (int, float))):
             raise DtypeError(got=shown(value, name), need="one real number", do=f"Pass {name} as a float.")
         try:
             value = float(value)

@@ -23,7 +23,7 @@ class Config:
     seeds: int = 2
     pairs: int = 4
     n: int = 4
-    heads: int = 4
+    heads: int = 8
     pieces: int = 2
     depth: int = 1
     steps: int = 250

@@ -17,7 +17,7 @@ from measureformer.measures import Discrete
 class Config:
     n: int = 24
     dim: int = 2
-    times: int = 17
+    times: int = 33
     wrong: float = 0.01
     allowed: float = 1e-3
 
@@ -27,7 +27,9 @@ def _residual(key: Key, config: Config, variant: str) -> WeakResidual:
 
     rng = generator(key)
     mu = Discrete.weighted(rng.normal(size=(config.n, config.dim)), rng.uniform(0.2, 1, config.n))
-    G = Attention.random(key, config.dim)
+    # rotations, so that tokens move at a speed of order 1, which the times resolve and a gap in them does not
+    A, V = (np.linalg.qr(rng.normal(size=(config.dim, config.dim)))[0] for _ in range(2))
+    G = Attention.head(A, np.eye(config.dim), V)
     times = np.linspace(0, 1, config.times)
     if variant == "gap-in-times":
         times[:-1] /= 4

@@ -14,7 +14,7 @@ from measureformer.implicit_bias import Problem, descend_all, misalignment, rand
 
 @dataclass(frozen=True)
 class Config:
-    problems: int = 10
+    problems: int = 20
     starts: int = 16
     steps: int = 1000
     margin: float = 8.0

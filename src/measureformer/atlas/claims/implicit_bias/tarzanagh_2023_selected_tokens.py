@@ -57,7 +57,8 @@ def measure(key: Key, config: Config, variant: str) -> Outcome:
         Check(
             f"share of runs with a cosine above 0.98 at step {steps[-1]}",
             share,
-            low=0.8,
+            # about 0.96 in 100 runs, and 0.68 with the tokens of largest score: four standard errors off both at n = 40
+            low=0.86,
             rejected_by=("nuclear-norm", "optimal-tokens"),
         ),
         Check("least cosine at the end", last.min(), low=0.75, rejected_by="optimal-tokens"),
@@ -102,6 +103,6 @@ claim = Claim(
         "nuclear-norm": "The support vector machine of the nuclear norm.",
         "optimal-tokens": "The support vector machine of the tokens of largest score, selected or not.",
     },
-    quick=Config(problems=10),
+    quick=Config(problems=40),
     full=Config(problems=100, steps=2000),
 )

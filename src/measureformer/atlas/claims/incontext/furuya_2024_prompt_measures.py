@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import jax
+import numpy as np
 
 from measureformer.atlas.helpers.incontext_learner import Learner, learned, prompts, start, task
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, once
@@ -32,13 +33,15 @@ def _laws(key: Key, config: Config, reading: Reading) -> MeasureLaws:
 
 def _checks(laws: MeasureLaws) -> tuple[Check, ...]:
     sequence, square, doubled = "sequence", "square-of-distance", "twice as many examples: change of the answer"
-    spread, fall = laws.slopes.max() / laws.slopes.min(), laws.gaps[-1] / laws.gaps[0]
+    spread = laws.slopes.max() / laws.slopes.min()
+    slope = np.polyfit(np.log(laws.examples[:-1]), np.log(laws.gaps), 1)[0]
     last = "error after the most examples over that of predicting 0"
     return (
         Check("another order: relative change of the answer", laws.permuted, high=1e-4, rejected_by=sequence),
         Check("every example twice: relative change of the answer", laws.repeated, high=1e-4, rejected_by=sequence),
         Check("one example moved: slopes, largest over smallest", spread, high=20.0, rejected_by=square),
-        Check(f"{doubled}, last over first", fall, high=0.6, rejected_by=sequence),
+        # n independent examples are n^(−1/2) away from their limit
+        Check(f"{doubled}, order in n", slope, high=-0.4, rejected_by=sequence),
         Check(last, laws.errors[-1], high=0.6, rejected_by=sequence),
     )
 

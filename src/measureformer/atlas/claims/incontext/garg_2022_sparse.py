@@ -19,9 +19,9 @@ from measureformer.training.optimization import Optimization
 class Config:
     dim: int = 20
     nonzero: int = 3
-    prompts: int = 120
+    prompts: int = 400
     points: int = 12
-    every: int = 5
+    every: int = 10
     """Between numbers of examples that are tried."""
     alpha: float = 0.01
     judged: int = 11

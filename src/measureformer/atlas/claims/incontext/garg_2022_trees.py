@@ -15,7 +15,7 @@ from measureformer.incontext.tasks import Prompts
 
 @dataclass(frozen=True)
 class Config(Learner):
-    prompts: int = 500
+    prompts: int = 1500
     others: int = 0
     """1 if trees of any depth are grown too."""
 

@@ -55,7 +55,8 @@ def _fixed(key: Key, config: Config, count: float) -> CapacityCurve:
     """The share of patterns that are fixed points, at `count` patterns and at 0.2 d."""
     # as many counts as above, so that the control runs the same program
     counts = np.round(np.append(count, np.full(config.loads - 1, 0.2 * config.large))).astype(int)
-    return capacity(Polynomial(2), config.large, counts, key, trials=config.trials, criterion="each")
+    # five standard errors of the bit errors are to be a third of what is allowed
+    return capacity(Polynomial(2), config.large, counts, key, trials=4 * config.trials, criterion="each")
 
 
 def _crossing(pair: list[CapacityCurve], config: Config) -> float:
