@@ -18,7 +18,7 @@ from _rules import Violation, main
 
 ROOT = Path(__file__).parent.parent
 KEPT = "docs/notebooks"
-START = """Run this notebook with measureformer and its figures installed: `pip install ".[atlas,lens]"` in the repository.
+START = """To run this notebook, install measureformer and its figures: `pip install ".[atlas,lens]"` in the repository.
 """
 # from docs/tutorials/ and docs/ to docs/notebooks/
 SIBLING = re.compile(r"\]\((?=[\w-]+\.md)")
