@@ -64,6 +64,8 @@ bench: ## time it against others, write tables of ratios to benchmarks/results; 
 	@$(PY) benchmarks/lens.py
 	@$(PY) benchmarks/explore.py
 	@$(PY) benchmarks/refusals.py
+	@$(PY) benchmarks/loaders.py
+	@$(PY) benchmarks/faults.py
 	@$(PY) benchmarks/seeds.py
 	@$(PY) tools/mutants.py --run
 	@$(PY) -m pytest -q benchmarks --benchmark-only $(ARGS)

@@ -48,12 +48,16 @@ class Number:
 
 
 def interleaved(
-    runs: Mapping[str, Callable[[], object]], *, rounds: int = 9, clock: Callable[[], float] = time.perf_counter
+    runs: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int = 9,
+    warm: int = 2,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds of every run in every round; all are warm, and take turns so that a busy moment hits all of them."""
     for run in runs.values():
-        run()
-        run()
+        for _ in range(warm):
+            run()
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
@@ -69,12 +73,13 @@ def row(
     runs: Mapping[str, Callable[[], object]],
     *,
     rounds: int = 9,
+    warm: int = 2,
     clock: Callable[[], float] = time.perf_counter,
     **bars: float,
 ) -> Row:
     """Measure "ours" against the others among `runs`."""
     with CONSOLE.status(work):
-        seconds = interleaved(runs, rounds=rounds, clock=clock)
+        seconds = interleaved(runs, rounds=rounds, warm=warm, clock=clock)
     ours = seconds.pop("ours")
     ratios = {}
     for name, theirs in seconds.items():

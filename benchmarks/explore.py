@@ -181,7 +181,7 @@ def main() -> None:
         sys.exit("benchmarks/explore.py needs Debian's chromium: apt-get install chromium")
     chosen = [moves for moves in MOVES if moves.app in sys.argv[1:]] or list(MOVES)
     numbers: list[Number] = []
-    with tempfile.TemporaryDirectory() as home, served(Path(home)) as address, browsing(chromium, address) as tabs:
+    with tempfile.TemporaryDirectory() as home, served(Path(home)) as explorer, browsing(chromium, explorer) as tabs:
         for moves in chosen:
             with CONSOLE.status(f"{moves.app}, {moves.words}"):
                 each = measured(tabs, moves)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 PATIENCE = 290_000
 """Milliseconds after which an app that shows nothing failed: machines may be busy, and nothing is measured here."""
@@ -46,8 +47,20 @@ class Tabs:
         return [url for page in self.pages.values() for url in page.evaluate(listed)]
 
 
+class Served(NamedTuple):
+    """A running explorer."""
+
+    address: str
+    token: str
+
+    @property
+    def cookie(self) -> str:
+        """What a browser sends once it has opened the address with the token."""
+        return f"measureformer-{urlsplit(self.address).port}={self.token}"
+
+
 @contextmanager
-def served(home: Path) -> Iterator[str]:
+def served(home: Path) -> Iterator[Served]:
     """Where the explorer is served, started as its users start it, but with no settings of theirs."""
     complaints = home / "complaints"
     command = [sys.executable, "-m", "measureformer", "explore", "--port", "0", "--no-browser"]
@@ -57,16 +70,16 @@ def served(home: Path) -> Iterator[str]:
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment, cwd=home)
     assert server.stdout is not None
     try:
-        found = re.search(r"http://127\.0\.0\.1:\d+/", server.stdout.readline())
+        found = re.search(r"(http://127\.0\.0\.1:\d+/)\?token=([\w-]{20,}) ", server.stdout.readline())
         assert found is not None, complaints.read_text()
-        yield found[0]
+        yield Served(found[1], found[2])
     finally:
         server.terminate()
         server.communicate(timeout=60)
 
 
 @contextmanager
-def browsing(chromium: str, address: str) -> Iterator[Tabs]:
+def browsing(chromium: str, explorer: Served) -> Iterator[Tabs]:
     """The browser at that path, without a window."""
     from playwright.sync_api import sync_playwright
 
@@ -76,5 +89,9 @@ def browsing(chromium: str, address: str) -> Iterator[Tabs]:
         browser = driver.chromium.launch(executable_path=chromium, args=arguments)
         context = browser.new_context(viewport={"width": 1300, "height": 900}, reduced_motion="reduce")
         context.set_default_timeout(PATIENCE)
-        yield Tabs(address, context)
+        # the address with the token, as the command opens it: the context keeps its cookie
+        page = context.new_page()
+        page.goto(f"{explorer.address}?token={explorer.token}", wait_until="commit")
+        page.close()
+        yield Tabs(explorer.address, context)
         browser.close()

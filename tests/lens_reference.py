@@ -181,6 +181,41 @@ def folder(path: Path, name: str, words: int = 40) -> Path:
     return path
 
 
+def as_gguf(path: Path, drawn: Drawn, **changes: Any) -> Path:
+    """The LLaMA fixture as converters write it: neighbours turn together."""
+    import gguf
+
+    from measureformer.lens.families.gguf_names import LAYER
+
+    writer = gguf.GGUFWriter(path, "llama")
+    config = drawn.config
+    writer.add_block_count(changes.get("depth", config["num_hidden_layers"]))
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_context_length(64)
+    if "words" in changes:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_token_list(changes["words"])
+        writer.add_token_merges(changes["merges"])
+    names = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
+    for i in range(config["num_hidden_layers"]):
+        names |= {f"model.layers.{i}.{new}.weight": f"blk.{i}.{old}.weight" for new, old in LAYER.items()}
+    for name, old in names.items():
+        array = drawn.weights[name]
+        if ".q_proj." in name or ".k_proj." in name:
+            heads = config["num_attention_heads" if ".q_proj." in name else "num_key_value_heads"]
+            array = array.reshape(heads, 2, array.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(array.shape)
+        writer.add_tensor(old, np.ascontiguousarray(array))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def deviations(drawn: Drawn) -> tuple[float, float]:
     """The largest difference between the lens and the reference, in hidden states and in logits."""
     import measureformer as mf

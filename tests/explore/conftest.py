@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from browser import Tabs, browsing, served
+from browser import Served, Tabs, browsing, served
 
 
 @pytest.fixture(scope="session")
@@ -24,12 +24,12 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def explorer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(tmp_path_factory.mktemp("home")) as found:
         yield found
 
 
 @pytest.fixture(scope="session")
-def tabs(chromium: str, address: str) -> Iterator[Tabs]:
-    with browsing(chromium, address) as found:
+def tabs(chromium: str, explorer: Served) -> Iterator[Tabs]:
+    with browsing(chromium, explorer) as found:
         yield found

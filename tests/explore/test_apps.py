@@ -8,7 +8,9 @@ import html
 import http.client
 import re
 import shutil
+import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from browser import PATIENCE, Tabs
+from browser import PATIENCE, Served, Tabs
 from measureformer.atlas.atlas import Atlas
 from measureformer.atlas.report.pages import chapter_page, overview_page
 from measureformer.atlas.report.view import View
@@ -35,12 +37,14 @@ WAIT = 120_000
 # --- without a browser --------------------------------------------------------------------------------------------
 
 
-def ask(address: str, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-    parts = urlsplit(address)
+def ask(explorer: Served, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+    """The answer to a request that carries the cookie, unless another one is given."""
+    parts = urlsplit(explorer.address)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+    headers = {"Cookie": explorer.cookie} | headers
     connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
     answer = connection.getresponse()
-    found = answer.status, answer.read().decode("utf-8", "replace")
+    found = answer.status, answer.read().decode("utf-8", "replace") or str(answer.headers)
     connection.close()
     return found
 
@@ -63,28 +67,53 @@ def ask(address: str, path: str, method: str = "GET", **headers: str) -> tuple[i
         "/assets/../../server.py",
     ],
 )
-def test_what_an_app_does_not_need_is_not_there(address: str, path: str) -> None:
+def test_what_an_app_does_not_need_is_not_there(explorer: Served, path: str) -> None:
     for method in ("GET", "POST"):
-        status, text = ask(address, f"/gaussian{path}", method)
+        status, text = ask(explorer, f"/gaussian{path}", method)
         assert (status, text) == (404, "not found")
 
 
-def test_an_app_is_there_with_language_models_off(address: str) -> None:
-    status, text = ask(address, "/gaussian/")
+def test_an_app_is_there_with_language_models_off(explorer: Served) -> None:
+    status, text = ask(explorer, "/gaussian/")
     assert status == 200
     assert "Gaussian flow" in text
     # what holds, whatever the file of settings says
     overrides = html.unescape(text).rpartition('"ai": ')[2]
     assert overrides.startswith('{"allow_provider_config": false, "enabled": false}')
-    assert ask(address, "/")[0] == 200
-    assert ask(address, "/no-such-app/")[0] == 404
+    assert ask(explorer, "/")[0] == 200
+    assert ask(explorer, "/no-such-app/")[0] == 404
 
 
-def test_pages_of_other_sites_and_other_names_of_this_machine_are_kept_out(address: str) -> None:
-    assert ask(address, "/gaussian/", Origin="http://example.org")[0] == 404
-    assert ask(address, "/gaussian/", Host="example.org")[0] == 404
-    assert ask(address, "/", Host="example.org:2718")[0] == 404
-    assert ask(address, "/gaussian/", Origin=address.rstrip("/"))[0] == 200
+def test_pages_of_other_sites_and_other_names_of_this_machine_are_kept_out(explorer: Served) -> None:
+    assert ask(explorer, "/gaussian/", Origin="http://example.org")[0] == 404
+    assert ask(explorer, "/gaussian/", Host="example.org")[0] == 404
+    assert ask(explorer, "/", Host="example.org:2718")[0] == 404
+    assert ask(explorer, "/gaussian/", Origin=explorer.address.rstrip("/"))[0] == 200
+
+
+def test_without_the_token_there_is_nothing_to_see(explorer: Served) -> None:
+    # kills: a token that any other user of this machine could do without, or guess a part of
+    for cookie in ("", explorer.cookie[:-1], explorer.cookie + "x", f"other={explorer.token}"):
+        for path in ("/", "/gaussian/", "/gaussian/ws", "/gaussian/@file/1-a.js"):
+            status, text = ask(explorer, path, Cookie=cookie)
+            assert (status, text) == (403, "Open the address that the command has printed, with its token.")
+    assert ask(explorer, "/?token=guess", Cookie="")[0] == 403
+    status, headers = ask(explorer, f"/gaussian/?token={explorer.token}", Cookie="")
+    assert status == 303
+    assert "location: /gaussian/\n" in headers
+    assert f"set-cookie: {explorer.cookie}; Path=/; HttpOnly; SameSite=Strict" in headers
+    assert ask(explorer, f"/gaussian/?token={explorer.token}", Cookie="", Host="example.org")[0] == 404
+
+
+def test_two_hundred_connections_do_not_stop_the_server(explorer: Served) -> None:
+    parts = urlsplit(explorer.address)
+    with ExitStack() as stack:
+        for i in range(200):
+            there = stack.enter_context(socket.create_connection((parts.hostname, parts.port), timeout=60))
+            # half of them begin a request and never end it
+            there.sendall(b"GET / HTTP/1.1\r\nHost: " if i % 2 else b"")
+        assert [ask(explorer, "/")[0] for _ in range(3)] == [200] * 3
+    assert ask(explorer, "/gaussian/")[0] == 200
 
 
 # --- in a browser -------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def allows(guard: Guard, path: str, **headers: str) -> bool:
 
 
 def test_the_guard_on_another_address_still_refuses_other_origins() -> None:
-    guard = Guard(None, catalogue(), "0.0.0.0", 80)
+    guard = Guard(None, catalogue(), "0.0.0.0", 80, "token")
     assert allows(guard, "/svm/", host="machine:80")
     assert not allows(guard, "/svm/", host="machine:80", origin="http://example.org")
     assert allows(guard, "/svm/ws", host="machine:80", origin="http://machine:80")

@@ -203,11 +203,13 @@ def test_single_precision_stays_single() -> None:
     assert {leaf.dtype for leaf in floats((found.velocity, found.losses)) if leaf.ndim} == {np.dtype(np.float32)}
 
 
-def test_other_data_of_the_same_sizes_compile_nothing() -> None:
+def test_other_data_of_other_sizes_compile_nothing() -> None:
     other = jax.random.key(1)
     mf.flows.fit_flow(*data(), heads=1, depth=ONE, key=KEY, optimization=SHORT)
+    contexts, points, targets = data(1)
+    larger = [mf.Discrete.uniform(np.concatenate([mu.points, mu.points[:1] + 1])) for mu in contexts]
     assert not count_compilations(
-        lambda: mf.flows.fit_flow(*data(1), heads=1, depth=ONE, key=other, optimization=SHORT)
+        lambda: mf.flows.fit_flow(larger, points, targets, heads=1, depth=ONE, key=other, optimization=SHORT)
     )
 
 

@@ -26,7 +26,7 @@ from measureformer.flows import run as _run
 from measureformer.flows import saved as _saved
 from measureformer.parallel import progress
 from measureformer.storage.fingerprint import fingerprint
-from measureformer.storage.safetensors import read_safetensors, to_safetensors
+from measureformer.storage.safetensors import read_sealed, sealed
 
 TIMES = [0.0, 0.3, 0.31, 0.8, 1.0]
 
@@ -169,7 +169,7 @@ import os, signal, sys
 import jax, numpy as np
 import measureformer as mf
 from measureformer.flows import run as _run
-from measureformer.flows import saved as _saved
+from measureformer.storage import folder as _saved
 
 folder, fatal, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 _run.PAUSE = 0.0
@@ -314,8 +314,8 @@ def changed_json(folder: Path, **entries: Any) -> None:
 
 def changed(folder: Path, name: str, **arrays: Any) -> None:
     file = folder / f"{name}.safetensors"
-    found, metadata = read_safetensors(file)
-    file.write_bytes(to_safetensors({k: v for k, v in (found | arrays).items() if v is not None}, metadata))
+    found, metadata = read_sealed(file)
+    file.write_bytes(sealed({k: v for k, v in (found | arrays).items() if v is not None}, metadata))
 
 
 def cut(folder: Path, name: str) -> None:
@@ -329,7 +329,7 @@ DAMAGES: dict[str, tuple[Any, str]] = {
     "a list": (lambda f: (f / "problem.json").write_text("[1]"), "problem.json, which is not"),
     "another format": (
         lambda f: changed_json(f, format=2),
-        "not that of a flow in the format 3|format 2 there, 3 here",
+        "not that of a flow in the format 4|format 2 there, 4 here",
     ),
     "no solver": (lambda f: changed_json(f, solver="magic"), "not that of a flow|solver .* there, 'Tsit5' here"),
     "a solver that is a list": (
@@ -360,7 +360,7 @@ DAMAGES: dict[str, tuple[Any, str]] = {
         "state.safetensors, which has counts missing",
     ),
     "points of another run": (
-        lambda f: (f / "points-000001.safetensors").write_bytes(to_safetensors({"points": np.zeros((2, 7, DIM))})),
+        lambda f: (f / "points-000001.safetensors").write_bytes(sealed({"points": np.zeros((2, 7, DIM))}, {})),
         "points-000001.safetensors, which belongs to another run",
     ),
     "an executable": (lambda f: (f / "state.safetensors").write_bytes(b"\x7fELF" * 99), "cannot be read"),

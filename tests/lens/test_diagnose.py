@@ -20,6 +20,7 @@ from measureformer.lens.figures import figures
 from measureformer.lens.measure_laws import laws
 from measureformer.lens.separation import separation
 from measureformer.lens.sweep import fit_exponent, lengths_up_to, sampling_errors, starts
+from measureformer.storage.fingerprint import fingerprint
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +186,8 @@ def test_an_interrupted_run_goes_on(model: Any, tmp_path: Path) -> None:
     kept = tmp_path / "layer-001.json"
     row = json.loads(kept.read_text())
     row["value"]["layer"]["rank"] = 123.0
-    kept.write_text(json.dumps(row))
+    # sealed again: otherwise it would count as damaged
+    kept.write_text(json.dumps(row | {"sha256": fingerprint(json.dumps(row["value"]))}))
     (tmp_path / "layer-000.json").write_text("{")  # cut off in the middle: measured again
     again = mf.lens.diagnose(model, ids, lipschitz=False, save=tmp_path)
     assert again.column("rank").tolist() == [first.column("rank")[0], 123.0]

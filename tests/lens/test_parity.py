@@ -14,7 +14,7 @@ import pytest
 
 import measureformer as mf
 from compilations import count_compilations
-from lens_reference import FAMILIES, TOLERANCE, Drawn, deviations, folder, stored
+from lens_reference import FAMILIES, TOLERANCE, Drawn, as_gguf, deviations, folder, stored
 from measureformer.errors import (
     CheckpointError,
     FamilyError,
@@ -25,10 +25,9 @@ from measureformer.errors import (
 )
 from measureformer.lens import parity
 from measureformer.lens.checkpoint import Checkpoint
-from measureformer.lens.families.gguf_names import LAYER
 from measureformer.lens.model import BOX
 
-gguf = pytest.importorskip("gguf")
+pytest.importorskip("gguf")
 
 
 def opened(name: str) -> tuple[Drawn, Any, Any]:
@@ -157,34 +156,6 @@ def test_the_shuffled_control_keeps_the_numbers_and_loses_the_function() -> None
     np.testing.assert_array_equal(control.checkpoint.tensor(f"{name}.bias"), drawn.weights[f"{name}.bias"])
     np.testing.assert_array_equal(model.shuffled(3).checkpoint.tensor(f"{name}.weight"), mixed)
     assert np.abs(np.asarray(control.trace(ids).measures[-1].points) - drawn.hidden[-1]).max() > 0.1
-
-
-def as_gguf(path: Path, drawn: Drawn, **changes: Any) -> Path:
-    """The LLaMA fixture as converters write it: neighbours turn together."""
-    writer = gguf.GGUFWriter(path, "llama")
-    config = drawn.config
-    writer.add_block_count(changes.get("depth", config["num_hidden_layers"]))
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(10_000.0)
-    writer.add_context_length(64)
-    names = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
-    inside = LAYER
-    for i in range(config["num_hidden_layers"]):
-        names |= {f"model.layers.{i}.{new}.weight": f"blk.{i}.{old}.weight" for new, old in inside.items()}
-    for name, old in names.items():
-        array = drawn.weights[name]
-        if ".q_proj." in name or ".k_proj." in name:
-            heads = config["num_attention_heads" if ".q_proj." in name else "num_key_value_heads"]
-            array = array.reshape(heads, 2, array.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(array.shape)
-        writer.add_tensor(old, np.ascontiguousarray(array))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 def test_logits_that_overflow_are_refused_by_the_part_that_did_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,16 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
+import fuzzing
 import measureformer as mf
 from measureformer.cli.app import app
 from measureformer.errors import ImageError, OptionError
 
 M = mf.memory
+
+
+BOMB = zlib.compress(bytes(200 << 20), 1)
+"""Less than a megabyte that unpacks to 200 MB."""
 
 
 def save(path: Path, values: np.ndarray) -> Path:
@@ -35,14 +41,14 @@ def folder(tmp_path: Path) -> Path:
     return inside
 
 
-def png(width: int, height: int, data: bytes) -> bytes:
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def png(width: int, height: int, data: bytes, before: bytes = b"") -> bytes:
     """A PNG whose header may say anything."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + before + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 
 class TestReading:
@@ -81,6 +87,26 @@ class TestReading:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ImageError, match=words):
             M.images.read_images(tmp_path / name)
+
+    @pytest.mark.parametrize(
+        ("side", "before"),
+        [
+            (2000, b""),
+            (24, chunk(b"zTXt", b"a\0\0" + BOMB)),
+            (24, chunk(b"iTXt", b"a\0\1\0\0\0" + BOMB)),
+            (24, chunk(b"iCCP", b"a\0\0" + BOMB)),
+        ],
+        ids=["pixels", "zTXt", "iTXt", "iCCP"],
+    )
+    def test_a_small_file_takes_no_more_memory_than_its_pixels(self, tmp_path: Path, side: int, before: bytes) -> None:
+        # white pixels and texts shrink a thousandfold; kills: a text of 200 MB from a small file
+        white = zlib.compress((b"\0" + b"\xff" * side) * side)
+        (tmp_path / "x.png").write_bytes(png(side, side, white if not before else BOMB, before))
+        if (start := fuzzing._reset_peak()) > 1 << 60:
+            pytest.skip("the system does not say how much memory was used")
+        with suppress(ImageError):
+            assert M.images.read_images(tmp_path / "x.png").values.shape == (1, side, side)
+        assert fuzzing._peak() - start < fuzzing.PER_PIXEL * side**2 + fuzzing.FLOOR
 
     def test_missing_and_empty(self, tmp_path: Path) -> None:
         with pytest.raises(ImageError, match="does not exist"):

@@ -176,7 +176,7 @@ def test_bad_arguments_are_refused(trained: Any) -> None:
     text_model = trained[0].text_model
     with pytest.raises(errors.TextError, match="held-out"):
         mf.text.train_text("too short", KEY)
-    with pytest.raises(errors.DtypeError, match="read"):
+    with pytest.raises(errors.DtypeError, match="need a string"):
         mf.text.train_text(Path("book.txt"), KEY)  # pyright: ignore[reportArgumentType]
     with pytest.raises(errors.OptionError):
         mf.text.train_text(VERSE, KEY, tokenizer="words")  # pyright: ignore[reportArgumentType]

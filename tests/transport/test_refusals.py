@@ -54,6 +54,11 @@ for _name, _distance in DISTANCES.items():
         f"{_name}: p < 1": (lambda d=_distance: d(MU, NU, 0.5), errors.OptionError, r"p = 0\.5"),
         f"{_name}: p is NaN": (lambda d=_distance: d(MU, NU, np.nan), errors.NotFiniteError, "p = nan"),
         f"{_name}: p is a word": (lambda d=_distance: d(MU, NU, "2"), errors.DtypeError, "p = '2' of type str"),
+        f"{_name}: p of many digits": (
+            lambda d=_distance: d(MU, NU, 10**400),
+            errors.NotFiniteError if _name == "sliced_wasserstein" else errors.OptionError,
+            "p = ",
+        ),
         f"{_name}: p is true": (lambda d=_distance: d(MU, NU, True), errors.DtypeError, "p = True of type bool"),
         f"{_name}: infinite p off the line": (
             lambda d=_distance: d(MU, NU, np.inf),

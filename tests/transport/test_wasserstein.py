@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from itertools import permutations
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import logsumexp
 from scipy.stats import wasserstein_distance
 
 import measureformer as mf
@@ -133,6 +137,55 @@ def test_infinity_on_the_line() -> None:
     thirds, sixths = np.repeat([0.0, 1.0, 2.0], 1), np.repeat([0.0, 1.0, 2.0], 2)
     pair = mf.Discrete.uniform(thirds[:, None]), mf.Discrete.uniform(sixths[:, None])
     assert float(mf.wasserstein(*pair, np.inf)) == 0
+
+
+def test_infinity_in_single_precision() -> None:
+    # kills: partial sums in float32, whose rounding is larger than the weight of an atom
+    x, y = np.random.default_rng(0).normal(size=(2, 3000, 1)).astype(np.float32)
+    weights = np.tile(np.float32([1, 2, 4]), 1000) / np.float32(7000)
+    found = mf.wasserstein(mf.Discrete.weighted(x, weights), mf.Discrete.weighted(y, weights), np.inf)
+    double = (mf.Discrete.weighted(z.astype(float), weights.astype(float)) for z in (x, y))
+    assert found.dtype == np.float32
+    assert float(found) == pytest.approx(float(mf.wasserstein(*double, np.inf)), rel=1e-6)
+
+
+def by_permutations_and_logarithms(x: np.ndarray, y: np.ndarray, p: float) -> float:
+    orders = np.array(list(permutations(range(len(x)))))
+    logs = np.log(np.linalg.norm(x[:, None] - y, axis=2))[np.arange(len(x)), orders]
+    return float(np.exp(logsumexp(p * logs, axis=1, b=1 / len(x)).min() / p))
+
+
+@pytest.mark.parametrize("p", [10, 100, 400, 10_000])
+@pytest.mark.parametrize("apart", [1, 1000])
+def test_large_exponents(apart: float, p: float) -> None:
+    # kills: costs that vanish beside those of far pairs, steps without mass whose powers overflow
+    for seed in range(3):
+        x, y = np.random.default_rng(seed).normal(size=(2, 5, 2))
+        x[:2, 0] += apart
+        y[:2, 0] += apart
+        expected = by_permutations_and_logarithms(x, y, p)
+        mu, nu = mf.Discrete.uniform(x), mf.Discrete.uniform(y)
+        assert float(mf.wasserstein(mu, nu, p)) == pytest.approx(expected, rel=1e-12)
+        # an atom in two halves: unequal weights, hence the network simplex
+        halves = np.array([0, 0, 1, 2, 3, 4])
+        split = [mf.Discrete.weighted(z[halves], [0.1, 0.1, 0.2, 0.2, 0.2, 0.2]) for z in (x, y)]
+        assert float(mf.wasserstein(*split, p)) == pytest.approx(expected, rel=1e-12)
+    assert float(jax.jit(lambda mu, nu: mf.wasserstein(mu, nu, p))(*split)) == pytest.approx(expected, rel=1e-12)
+    slope = jax.grad(lambda x: mf.wasserstein(mf.Discrete.uniform(x), nu, p))(x)
+    # the distance grows with a dilation about nu: Euler's identity in both measures
+    other = jax.grad(lambda y: mf.wasserstein(mu, mf.Discrete.uniform(y), p))(y)
+    assert float(jnp.sum(slope * x) + jnp.sum(other * y)) == pytest.approx(expected, rel=1e-8)
+
+
+def test_exponents_that_roundings_would_decide_are_refused() -> None:
+    mu, nu = cloud(0, 5, 2), cloud(1, 5, 2)
+    with pytest.raises(mf.errors.OptionError, match="p ≤ 10000 off the line"):
+        mf.wasserstein(mu, nu, 1e5)
+    with pytest.raises(mf.errors.OptionError, match=r"p ≤ 1e\+15: beyond, W_p is W_∞"):
+        mf.wasserstein(cloud(0, 5, 1), cloud(1, 5, 1), 1e16)
+    mu, nu = cloud(0, 5, 1), cloud(1, 5, 1)
+    for p in (1e6, 1e15):
+        assert float(mf.wasserstein(mu, nu, p)) == pytest.approx(float(mf.wasserstein(mu, nu, np.inf)), rel=10 / p)
 
 
 @pytest.mark.parametrize("dim", [1, 2])

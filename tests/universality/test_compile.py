@@ -214,13 +214,11 @@ def test_the_documented_torch_module_reads_the_file(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
-    from safetensors import safe_open
-    from safetensors.numpy import save_file
+    from measureformer.storage.safetensors import read_sealed, sealed
 
     path = tmp_path / "net.safetensors"
     mf.universality.compile(random_expression(15), SQUARE, cells=2).save(path)
-    with safe_open(path, "numpy") as opened:
-        about, tensors = opened.metadata(), load_file(path)
+    tensors, about = read_sealed(path)
     harms: list[tuple[dict[str, Any], dict[str, str]]] = [
         ({"layers.1.up.bias": np.zeros(3)}, {}),
         ({"layers.0.down.weight": np.zeros((8, 1))}, {}),
@@ -231,11 +229,16 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         ({}, {"story": "no list"}),
     ]
     for entries, words in harms:
-        save_file(tensors | entries, path, about | words)
+        # sealed again, as if it had been written so: otherwise the seal would refuse everything
+        path.write_bytes(sealed(tensors | entries, about | words))
         with pytest.raises(errors.SavedRunError, match="is not whole"):
             mf.universality.load_compiled(path)
-    save_file(tensors, path, {"format": "0"})
+    path.write_bytes(sealed(tensors, {"format": "0"}))
     with pytest.raises(errors.SavedRunError, match="was compiled here"):
+        mf.universality.load_compiled(path)
+    # kills: a bound that somebody has made smaller
+    path.write_bytes(sealed(tensors, about).replace(about["bounds"][:6].encode(), b"[0.000"))
+    with pytest.raises(errors.SavedRunError, match="not those that were written"):
         mf.universality.load_compiled(path)
     path.write_bytes(b"not a network")
     with pytest.raises(errors.SavedRunError, match="cannot be read"):

@@ -6,6 +6,7 @@ It is what the report is written from and what two runs are compared by: everyth
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ from measureformer.atlas.kinds import Kind
 from measureformer.atlas.names import claim_file
 from measureformer.atlas.result import Result
 from measureformer.errors import ResultFormatError
+from measureformer.storage.files import require_file
 from measureformer.storage.records import finite, read
 
 FILE = "atlas.json"
@@ -158,8 +160,9 @@ def read_atlas(path: Path) -> Atlas:
     Arguments:
         path: its folder, or the file `atlas.json` in it.
     """
-    place = path / FILE if path.is_dir() else path
+    place = path / FILE if os.path.isdir(path) else path
     try:
+        require_file(place)
         text = place.read_text(encoding="utf-8")
     except OSError as error:
         raise _refuse(f"{place} ({error.strerror or error})") from None

@@ -25,7 +25,7 @@ from measureformer.atlas.result import Result
 from measureformer.errors import ResultFormatError
 from measureformer.parallel.pool import Lost, Pool
 from measureformer.parallel.progress import hushed
-from measureformer.storage.files import write_atomically
+from measureformer.storage.files import require_file, write_atomically
 from measureformer.storage.lock import only_writer
 
 RESULTS = "results"
@@ -183,8 +183,8 @@ def stored(entry: Listed, settings: Settings) -> Result | None:
 
 def _on_disk(entry: Listed, settings: Settings) -> Result | None:
     try:
-        text = claim_file(settings.out / RESULTS, entry.name, "json").read_text(encoding="utf-8")
-        return Result.from_json(text)
+        require_file(file := claim_file(settings.out / RESULTS, entry.name, "json"))
+        return Result.from_json(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ResultFormatError):
         return None
 

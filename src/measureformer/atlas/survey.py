@@ -69,12 +69,14 @@ def _tables(text: str) -> dict[str, dict[str, Any]]:
     """Chapter -> its table, with the types of all entries checked."""
     try:
         told = cast(dict[str, dict[str, Any]], tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _broken(str(error), "TOML") from None
     for chapter, table in told.items():
         _require(chapter, table, _CHAPTER)
         for name, entry in table.get("claims", {}).items():
             _require(name, entry, _CLAIM)
+            if not all(isinstance(before, str) for before in entry.get("builds_on", ())):
+                raise _broken(f"builds_on of {name}", "names of claims")
     return told
 
 

@@ -33,8 +33,6 @@ def explore(
     def ready(address: str) -> None:
         typer.echo(f"The explorer is at {address} until you press Ctrl-C.")
         if host not in HERE:
-            typer.echo(
-                "Everybody who can reach this address can use the apps and open folders of this machine.", err=True
-            )
+            typer.echo("Everybody who has this address can use the apps and open folders of this machine.", err=True)
 
     serve(name, host=host, port=port, ready=ready, browser=browser)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,9 @@ def load_flow(folder: PathLike, velocity: Velocity | None = None) -> Trajectory:
     True
     """
     path = Path(folder)
-    if not (path / "problem.json").exists():
+    if not os.path.exists(path / "problem.json"):
         raise SavedRunError(
-            got=f"{path}, in which there is no problem.json",
+            got=f"{str(path)[:300]}, in which there is no problem.json",
             need="a folder that mf.flow has written",
             do="Pass what was passed as save.",
         )

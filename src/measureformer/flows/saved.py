@@ -25,10 +25,8 @@ from measureformer.flows.velocity import Depthwise
 from measureformer.measures import Discrete, SpaceTime
 from measureformer.measures.atomic import AbstractAtomic
 from measureformer.numerics.arrays import is_elsewhere, on_device
-from measureformer.storage.files import write_atomically
 from measureformer.storage.fingerprint import fingerprint
 from measureformer.storage.folder import RunFolder, damaged, named_leaves, read_tensors
-from measureformer.storage.safetensors import to_safetensors
 
 KINDS = {"Discrete": Discrete, "SpaceTime": SpaceTime}
 _COUNTS = ("reached", "since", "segment", "code")
@@ -63,7 +61,7 @@ def described(layers: Depthwise, initial: Any, schedule: Schedule, settings: Set
 def write_initial(folder: RunFolder, initial: AbstractAtomic) -> None:
     """The measure, unless it is there."""
     if not (folder.path / "initial.safetensors").exists():
-        _write(folder, "initial", {name: getattr(initial, name) for name in _fields(initial)})
+        folder.write_tensors("initial", {name: getattr(initial, name) for name in _fields(initial)})
 
 
 def read_initial(folder: RunFolder, kind: str) -> AbstractAtomic:
@@ -79,8 +77,8 @@ def read_initial(folder: RunFolder, kind: str) -> AbstractAtomic:
 def write(folder: RunFolder, stand: Any, points: list[np.ndarray]) -> None:
     """Points at the last times that were reached, then how to go on from there."""
     if points:
-        _write(folder, _part(stand.reached - len(points) + 1), {"points": np.stack(points)})
-    _write(folder, "state", _leaves(stand))
+        folder.write_tensors(_part(stand.reached - len(points) + 1), {"points": np.stack(points)})
+    folder.write_tensors("state", _leaves(stand))
 
 
 def read_stand(folder: RunFolder, like: Any, possible: Callable[[Any], bool]) -> Any:
@@ -136,13 +134,9 @@ def _part(first: int) -> str:
     return f"points-{first:06d}"
 
 
-def _write(folder: RunFolder, name: str, arrays: dict[str, Any]) -> None:
-    write_atomically(folder.path / f"{name}.safetensors", to_safetensors(arrays, {"problem": folder.name}))
-
-
 def _read(folder: RunFolder, name: str, like: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
     file = folder.path / f"{name}.safetensors"
-    found, metadata = read_tensors(file, like)
+    found, metadata = read_tensors(file, like, seal=True)
     if metadata.get("problem") != folder.name:
         raise damaged(file, "belongs to another run than that in problem.json")
     for other, leaf in (like or {}).items():

@@ -14,15 +14,17 @@ from measureformer.numerics.arrays import on_device
 from measureformer.numerics.checked import checked
 from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
+from measureformer.storage.fingerprint import fingerprint
 from measureformer.storage.folder import damaged, named_leaves, read_json, read_tensors
-from measureformer.storage.safetensors import to_safetensors
+from measureformer.storage.safetensors import sealed
 from measureformer.training.architecture import Architecture
 
 
 def write_model(folder: Path, model: InContextModel) -> None:
     """Write both files, each atomically."""
-    write_atomically(folder / "model.json", json.dumps(model.about(), indent=1).encode())
-    write_atomically(folder / "model.safetensors", to_safetensors(named_leaves(model)))
+    text = json.dumps(model.about(), indent=1)
+    write_atomically(folder / "model.json", text.encode())
+    write_atomically(folder / "model.safetensors", sealed(named_leaves(model), {"about": fingerprint(text)}))
 
 
 @checked
@@ -50,8 +52,10 @@ def load_learner(folder: PathLike) -> InContextModel:
         shell = InContextModel.random(
             jax.random.key(0), about["dim"], architecture, points=about["points"], reading=about["reading"]
         )
-    except (KeyError, TypeError, MeasureformerError) as error:
+    except (ArithmeticError, KeyError, TypeError, ValueError, MeasureformerError) as error:
         raise damaged(file, f"is not what training writes ({error})") from error
     wanted = named_leaves(shell)
-    tensors, _ = read_tensors(file.with_suffix(".safetensors"), wanted)
+    tensors, metadata = read_tensors(weights := file.with_suffix(".safetensors"), wanted, seal=True)
+    if metadata.get("about") != fingerprint(file.read_text(encoding="utf-8")):
+        raise damaged(weights, f"belongs to another model than {file.name}")
     return jax.tree.unflatten(jax.tree.structure(shell), [on_device(tensors[name]) for name in wanted])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -20,6 +21,7 @@ from measureformer.errors import CheckpointError
 from measureformer.lens.gguf import Packed, open_gguf
 from measureformer.lens.torch_files import PICKLES, open_torch, torch_files
 from measureformer.numerics.types import ArrayLike, PathLike
+from measureformer.storage.files import require_file
 from measureformer.storage.fingerprint import fingerprint
 from measureformer.storage.safetensors import damaged, open_safetensors
 
@@ -185,9 +187,9 @@ def open_checkpoint(source: Source, config: Mapping[str, object] | None = None) 
             )
         return Checkpoint(source, config)
     path = Path(source)
-    if not path.exists():
+    if not os.path.exists(path):  # Path.exists raises for names that are too long
         raise CheckpointError(
-            got=f"{str(path)!r}, which is not there",
+            got=f"{str(path)[:300]!r}, which is not there",
             need="a folder or a file with weights",
             do="Nothing is downloaded: give the path of a model on this disk.",
         )
@@ -202,6 +204,8 @@ def open_checkpoint(source: Source, config: Mapping[str, object] | None = None) 
 
 
 def _opened(path: Path, config: Mapping[str, object] | None) -> Checkpoint:
+    if not path.is_dir():
+        require_file(path)
     folder, (files, wanted) = (path, _weights_in(path)) if path.is_dir() else (path.parent, ([path], set[str]()))
     source, kind = path.name, files[0].suffix
     if kind == ".safetensors":
@@ -288,6 +292,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    require_file(path)
     if path.stat().st_size > LARGEST_JSON:
         raise damaged(path, f"{path.stat().st_size} bytes", f"at most {LARGEST_JSON}")
     try:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from measureformer.errors import CheckpointError, need
+from measureformer.storage.files import require_file
 from measureformer.storage.safetensors import damaged
 
 MAGIC = b"GGUF"
@@ -92,6 +93,7 @@ class _Walk:
 
 def open_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Packed]]:
     """Metadata and tensors of the file."""
+    require_file(path)
     if path.stat().st_size < 24:
         raise damaged(path, f"{path.stat().st_size} bytes", "a GGUF header")
     data = np.memmap(path, np.uint8, "r")

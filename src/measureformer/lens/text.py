@@ -9,7 +9,7 @@ import numpy as np
 from measureformer.errors import CheckpointError, TextError, need
 from measureformer.lens.checkpoint import Checkpoint
 from measureformer.lens.families.base import Anatomy
-from measureformer.text.tokens import Tokenizer
+from measureformer.text.tokens import Tokenizer, library_errors
 
 LARGEST_TEXT = 64 << 20
 """In characters."""
@@ -42,14 +42,28 @@ def tokenizer_file(checkpoint: Checkpoint) -> bytes | None:
 
 def _from_gguf(config: dict[str, Any]) -> Tokenizer:
     """Byte-pair encoding as the metadata of a GGUF file describe it."""
-    kind, pre = config.get("tokenizer.ggml.model"), config.get("tokenizer.ggml.pre", "default")
-    tokens, merges = config["tokenizer.ggml.tokens"], config.get("tokenizer.ggml.merges")
-    if kind != "gpt2" or merges is None:
+    kind = config.get("tokenizer.ggml.model")
+    if kind != "gpt2" or config.get("tokenizer.ggml.merges") is None:
         raise CheckpointError(
             got=f"a GGUF tokenizer of kind {kind!r}",
             need='"gpt2", byte-pair encoding with merges',
             do="Put the model's tokenizer.json beside the file and name the folder, or pass token numbers.",
         )
+    try:
+        with library_errors():
+            return Tokenizer(_built(config))
+    except ValueError as error:
+        raise CheckpointError(
+            got=f"a GGUF tokenizer that cannot be made ({error})",
+            need="tokens and merges that belong together",
+            do="Put the model's tokenizer.json beside the file and name the folder, or pass token numbers.",
+        ) from None
+
+
+def _built(config: dict[str, Any]) -> str:
+    """The same as the contents of a tokenizer.json."""
+    tokens, merges = config["tokenizer.ggml.tokens"], config["tokenizer.ggml.merges"]
+    pre = config.get("tokenizer.ggml.pre", "default")
     package = need("tokenizers", "lens", instead="pass token numbers instead of text")
     pairs = [tuple(merge.split(" ", 1)) for merge in merges]
     tokenizer = package.Tokenizer(package.models.BPE({token: i for i, token in enumerate(tokens)}, pairs))
@@ -59,7 +73,7 @@ def _from_gguf(config: dict[str, Any]) -> Tokenizer:
     tokenizer.decoder = package.decoders.ByteLevel()
     control = [tokens[i] for i, kind in enumerate(config.get("tokenizer.ggml.token_type", [])) if kind == 3]
     tokenizer.add_special_tokens(control)
-    return Tokenizer(tokenizer.to_str())
+    return tokenizer.to_str()
 
 
 def checked_text(text: str) -> str:

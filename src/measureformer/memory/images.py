@@ -18,6 +18,7 @@ from measureformer.numerics.checked import checked
 from measureformer.numerics.random import generator
 from measureformer.numerics.types import ArrayLike, Key, PathLike
 from measureformer.parallel.progress import bar
+from measureformer.storage.files import require_file
 
 MOST_PIXELS = 1 << 24
 """Pixels of one picture: 4096 × 4096."""
@@ -178,7 +179,7 @@ def _fitting(path: Path, first: Path, found: Sequence[np.ndarray], values: np.nd
 def _files(paths: Sequence[PathLike]) -> list[Path]:
     files: list[Path] = []
     for path in map(Path, paths):
-        if path.is_dir():
+        if os.path.isdir(path):
             inside = sorted(p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
             if not inside:
                 raise ImageError(
@@ -201,6 +202,7 @@ def _read(path: Path, size: tuple[int, int] | None) -> np.ndarray:
         # Pillow warns about large pictures, and fails on huge ones; the limit here is lower than both
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            require_file(path)
             with Image.open(path, formats=FORMATS) as picture:
                 width, height = picture.size
                 if width * height > MOST_PIXELS:

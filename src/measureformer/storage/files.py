@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from measureformer.errors import OutputError
+from measureformer.errors import MeasureformerError, OutputError
 
 DO = "Choose another folder, or make room."
 
@@ -18,12 +20,23 @@ def refusing_output(path: Path, do: str = DO) -> Generator[None]:
     """Turn errors of the system into a refusal that names the file; `do` is the advice."""
     try:
         yield
-    except OSError as error:
-        if isinstance(error, OutputError):
-            raise
+    except MeasureformerError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte, or with half a character
+        what = error.strerror if isinstance(error, OSError) else None
         raise OutputError(
-            got=f"'{error.strerror or error}' for {path}", need="a folder that can be written to", do=do
+            got=f"'{what or error}' for {str(path)[:300]!r}", need="a folder that can be written to", do=do
         ) from error
+
+
+def require_file(path: Path) -> None:
+    """Raise an OSError unless this is a file that has an end: to open a pipe may take for ever, and so may a device."""
+    try:
+        mode = os.stat(path).st_mode
+    except ValueError:  # a zero byte, or half a character
+        raise OSError(errno.EINVAL, "Not a name of a file", str(path)[:200]) from None
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
 
 
 def write_atomically(path: Path, data: bytes, *, do: str = DO) -> None:

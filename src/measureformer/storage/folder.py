@@ -14,12 +14,12 @@ import numpy as np
 from measureformer.errors import CheckpointError, SavedRunError
 from measureformer.numerics.arrays import on_device
 from measureformer.numerics.types import PathLike
-from measureformer.storage.files import write_atomically
+from measureformer.storage.files import require_file, write_atomically
 from measureformer.storage.fingerprint import fingerprint
 from measureformer.storage.lock import only_writer
-from measureformer.storage.safetensors import read_safetensors, to_safetensors
+from measureformer.storage.safetensors import read_safetensors, read_sealed, sealed
 
-FORMAT = 3
+FORMAT = 4
 """Version of the files in a folder."""
 
 RECORD = "record "
@@ -72,38 +72,44 @@ class RunFolder(NamedTuple):
     def part(self, name: str, make: Callable[[], Any]) -> Any:
         """The JSON value in `name.json`; made, and written, if it is not there, cut off, or of another problem."""
         file = self.path / f"{name}.json"
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            require_file(file)
             found = json.loads(file.read_text(encoding="utf-8"))
-            if found["problem"] == self.name:
+            if found["problem"] == self.name and found["sha256"] == fingerprint(json.dumps(found["value"])):
                 return found["value"]
         made = make()
-        write_atomically(file, json.dumps({"problem": self.name, "value": made}).encode())
+        body = {"problem": self.name, "value": made, "sha256": fingerprint(json.dumps(made))}
+        write_atomically(file, json.dumps(body).encode())
         return made
 
     def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray | None:
         """The array in `name.safetensors`; None if it is not there, damaged, or of another problem or shape."""
         with suppress(OSError, CheckpointError):
-            tensors, metadata = read_safetensors(self.path / f"{name}.safetensors")
+            tensors, metadata = read_sealed(self.path / f"{name}.safetensors")
             found = tensors.get("array")
             if found is not None and found.shape == shape and metadata.get("problem") == self.name:
                 return found
         return None
 
     def write_array(self, name: str, array: np.ndarray) -> None:
-        write_atomically(self.path / f"{name}.safetensors", to_safetensors({"array": array}, {"problem": self.name}))
+        self.write_tensors(name, {"array": array})
+
+    def write_tensors(self, name: str, arrays: Mapping[str, Any]) -> None:
+        """Write arrays of this problem to `name.safetensors`, sealed."""
+        write_atomically(self.path / f"{name}.safetensors", sealed(arrays, {"problem": self.name}))
 
     def write(self, state: Any, losses: np.ndarray, records: dict[str, np.ndarray]) -> None:
         """Save the state of a training."""
         entries = {**named_leaves(state), "losses": losses}
         entries |= {RECORD + name: np.ascontiguousarray(values) for name, values in records.items()}
-        write_atomically(self.path / "state.safetensors", to_safetensors(entries, {"problem": self.name}))
+        self.write_tensors("state", entries)
 
     def read(self, state: Any, losses: np.ndarray) -> tuple[Any, np.ndarray, dict[str, np.ndarray]]:
         """The saved state, losses and records; those that are given if nothing is saved yet."""
         file = self.path / "state.safetensors"
         if not file.exists():
             return state, losses, {}
-        found, metadata = read_tensors(file)
+        found, metadata = read_tensors(file, seal=True)
         wanted = named_leaves(state)
         alike = all(
             name in found and (found[name].shape, found[name].dtype) == (leaf.shape, leaf.dtype)
@@ -117,17 +123,22 @@ class RunFolder(NamedTuple):
 
 def read_records(path: PathLike) -> dict[str, np.ndarray]:
     """What was observed in the training that is saved there, by name; nothing if nothing was."""
-    return _records(read_tensors(Path(path) / "state.safetensors")[0])
+    return _records(read_tensors(Path(path) / "state.safetensors", seal=True)[0])
 
 
 def _records(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name.removeprefix(RECORD): values for name, values in found.items() if name.startswith(RECORD)}
 
 
-def read_tensors(file: Path, like: Mapping[str, Any] | None = None) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """The arrays and the metadata of a safetensors file, or a refusal; arrays of `like` must be there in its shapes."""
+def read_tensors(
+    file: Path, like: Mapping[str, Any] | None = None, *, seal: bool = False
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The arrays and the metadata of a safetensors file, or a refusal.
+
+    Arrays of `like` must be there in its shapes. With `seal` the file must be as it was written, to the last bit.
+    """
     try:
-        found, metadata = read_safetensors(file)
+        found, metadata = read_sealed(file) if seal else read_safetensors(file)
     except OSError as error:
         raise damaged(file, f"cannot be read ({error})") from error
     except CheckpointError as error:
@@ -142,6 +153,7 @@ def read_tensors(file: Path, like: Mapping[str, Any] | None = None) -> tuple[dic
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file that training wrote, or a refusal."""
     try:
+        require_file(file)
         body = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SavedRunError(

@@ -17,6 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from measureformer.errors import CheckpointError, DtypeError
+from measureformer.storage.files import require_file
+from measureformer.storage.fingerprint import fingerprint
 
 DTYPES: dict[str, Any] = {
     "F64": np.float64,
@@ -33,6 +35,8 @@ DTYPES: dict[str, Any] = {
     "U8": np.uint8,
     "BOOL": np.bool_,
 }
+SEAL = "sha256"
+"""Entry of the metadata that says what the file must hold."""
 
 
 def to_safetensors(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
@@ -44,6 +48,24 @@ def to_safetensors(tensors: Mapping[str, Any], metadata: Mapping[str, str] | Non
                 got=f"{name} of dtype {array.dtype}", need=f"one of {', '.join(DTYPES)}", do="Convert it before saving."
             )
     return save(arrays, None if metadata is None else dict(metadata))
+
+
+def sealed(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> bytes:
+    """The same with a fingerprint of names, arrays and metadata, which `read_sealed` compares."""
+    return to_safetensors(tensors, {**metadata, SEAL: _seal(tensors, metadata)})
+
+
+def read_sealed(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """As `read_safetensors`, of a file that `sealed` made; refused if one bit of it has changed since."""
+    tensors, metadata = read_safetensors(path)
+    if metadata.pop(SEAL, None) != _seal(tensors, metadata):
+        raise damaged(path, "contents that are not those that were written", "a whole file")
+    return tensors, metadata
+
+
+def _seal(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> str:
+    arrays = [(name, np.asarray(tensors[name], order="C")) for name in sorted(tensors)]
+    return fingerprint((arrays, sorted(metadata.items())))
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -58,6 +80,7 @@ def open_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _open(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    require_file(path)
     try:
         with safe_open(path, framework="np") as checked:
             metadata: dict[str, str] = checked.metadata() or {}

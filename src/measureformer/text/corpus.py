@@ -7,6 +7,7 @@ from pathlib import Path
 from measureformer.errors import TextError
 from measureformer.numerics.checked import checked
 from measureformer.numerics.types import PathLike
+from measureformer.storage.files import require_file
 
 PIECE = 2000
 """Characters of a held-out piece."""
@@ -28,10 +29,13 @@ def read_text(path: PathLike) -> str:
     """
     path = Path(path)
     try:
+        require_file(path)
         data = path.read_bytes()
     except OSError as error:
         raise TextError(
-            got=f"'{error.strerror or error}' for {path}", need="a text file", do="Check the name of the file."
+            got=f"'{error.strerror or error}' for {str(path)[:300]}",
+            need="a text file",
+            do="Check the name of the file.",
         ) from error
     try:
         text = data.decode("utf-8")

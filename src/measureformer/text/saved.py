@@ -16,7 +16,7 @@ from measureformer.incontext.language import LanguageModel
 from measureformer.numerics.arrays import on_device
 from measureformer.numerics.checked import checked
 from measureformer.numerics.types import PathLike
-from measureformer.storage.files import write_atomically
+from measureformer.storage.files import require_file, write_atomically
 from measureformer.storage.folder import damaged, read_json, read_tensors
 from measureformer.storage.safetensors import to_safetensors
 from measureformer.text.tokens import Tokenizer
@@ -105,15 +105,19 @@ def load_text(folder: PathLike) -> TextModel:
     try:
         architecture = Architecture(config["n_embd"], config["n_layer"], config["n_head"], config.get("n_inner"))
         vocabulary, context = int(config["vocab_size"]), int(config["n_positions"])
-    except (KeyError, TypeError, ValueError, MeasureformerError) as error:
+        shell = jax.eval_shape(
+            lambda: LanguageModel.random(jax.random.key(0), architecture, vocabulary=vocabulary, context=context)
+        )
+    except (ArithmeticError, KeyError, TypeError, ValueError, MeasureformerError) as error:
         raise damaged(file, f"is not the configuration of a GPT-2 ({error})") from error
-    shell = jax.eval_shape(
-        lambda: LanguageModel.random(jax.random.key(0), architecture, vocabulary=vocabulary, context=context)
-    )
     tensors, _ = read_tensors(file.with_name("model.safetensors"), jax.eval_shape(_tensors, shell))
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
+            raise damaged(file.with_name("model.safetensors"), f"has numbers in {name} that are not finite")
     model = _model(tensors, architecture)
     file = file.with_name("tokenizer.json")
     try:
+        require_file(file)
         tokenizer = Tokenizer.from_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise damaged(file, f"is not a tokenizer ({error})") from error

@@ -6,7 +6,8 @@ Single characters are handled here; every other tokenizer needs that library.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, SupportsInt
 
@@ -79,17 +80,14 @@ class Tokenizer(eqx.Module):
         Arguments:
             description: contents of the file.
         """
-        try:
+        with library_errors():
             body = json.loads(description)
             vocabulary = body["model"]["vocab"]
             alphabet = "".join(sorted(vocabulary)) if isinstance(vocabulary, dict) else ""
+            alphabet.encode()  # half a character has no number
             if alphabet and body == _file(alphabet):
                 return Tokenizer(description, alphabet)
             _made(description)
-        except DependencyError:
-            raise
-        except Exception as error:  # the library raises bare exceptions
-            raise ValueError(f"{type(error).__name__}: {str(error)[:80]}") from None
         return Tokenizer(description)
 
     @property
@@ -104,8 +102,16 @@ class Tokenizer(eqx.Module):
             text: the text.
         """
         if not self.alphabet:
-            return np.asarray(_made(self.description).encode(text).ids, np.int32)
-        codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+            try:
+                with library_errors():
+                    return np.asarray(_made(self.description).encode(text).ids, np.int32)
+            except ValueError as error:
+                raise TextError(
+                    got=f"a text on which the tokenizer fails ({error})",
+                    need="a tokenizer whose parts belong together",
+                    do="Copy tokenizer.json again from its source, or pass token numbers instead of text.",
+                ) from None
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
         known = np.frombuffer(self.alphabet.encode("utf-32-le"), np.uint32)
         places = np.minimum(np.searchsorted(known, codes), len(known) - 1)
         unknown = known[places] != codes
@@ -136,6 +142,19 @@ class Tokenizer(eqx.Module):
         if self.alphabet:
             return list(self.decode(tokens))
         return [_made(self.description).id_to_token(int(token)) or f"<{int(token)}>" for token in tokens]
+
+
+@contextmanager
+def library_errors() -> Generator[None]:
+    """Turn whatever the library `tokenizers` raises into a ValueError: bare exceptions, and panics, which are none."""
+    try:
+        yield
+    except DependencyError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"{type(error).__name__}: {str(error)[:80]}") from None
 
 
 def _file(alphabet: str) -> dict[str, Any]:

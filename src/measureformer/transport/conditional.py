@@ -62,9 +62,7 @@ def _plan(atoms: Atoms, p: float) -> SparseCoupling:
     i = [only_x[group_y[to_one]], from_one]
     j = [to_one, only_y[group_x[from_one]]]
     mass = [atoms.b[to_one], atoms.a[from_one]]
-    f, g = np.zeros(len(atoms.a)), np.zeros(len(atoms.b))
-    g[j[0]] = lengths(atoms.x[i[0]] - atoms.y[j[0]]) ** p
-    f[i[1]] = lengths(atoms.x[i[1]] - atoms.y[j[1]]) ** p
+    plans = []
     for time in np.flatnonzero((count_x > 1) & (count_y > 1)):
         rows, columns = np.flatnonzero(group_x == time), np.flatnonzero(group_y == time)
         a, b = atoms.a[rows], atoms.b[columns]
@@ -72,10 +70,14 @@ def _plan(atoms: Atoms, p: float) -> SparseCoupling:
             Atoms(atoms.x[rows, :-1], a / a.sum(), atoms.y[columns, :-1], b / b.sum()), p, potentials=True
         )
         i, j, mass = [*i, rows[plan.i]], [*j, columns[plan.j]], [*mass, share[time] * plan.mass]
-        f[rows], g[columns] = (plan.scale**p * potential for potential in (plan.f, plan.g))
-    i, j, mass = map(np.concatenate, (i, j, mass))
-    scale = largest_move(lengths(atoms.x[i] - atoms.y[j]), mass)
-    return SparseCoupling(i, j, mass, f / scale**p, g / scale**p, scale)
+        plans.append((rows, columns, plan))
+    f, g = np.zeros(len(atoms.a)), np.zeros(len(atoms.b))
+    scale = largest_move(lengths(atoms.x[np.concatenate(i)] - atoms.y[np.concatenate(j)]), np.concatenate(mass))
+    g[j[0]] = (lengths(atoms.x[i[0]] - atoms.y[j[0]]) / scale) ** p
+    f[i[1]] = (lengths(atoms.x[i[1]] - atoms.y[j[1]]) / scale) ** p
+    for rows, columns, plan in plans:
+        f[rows], g[columns] = ((plan.scale / scale) ** p * potential for potential in (plan.f, plan.g))
+    return SparseCoupling(*map(np.concatenate, (i, j, mass)), f, g, scale)
 
 
 def _groups(atoms: Atoms) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

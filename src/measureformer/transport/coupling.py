@@ -65,7 +65,14 @@ def coupling(mu: AbstractMeasure, nu: AbstractMeasure, p: float = 2) -> Coupling
             do="mf.wasserstein gives their distance; for a plan take mu.discretize(n).",
         )
     i, j, mass, f, g, scale = optimal_coupling(atoms, p, potentials=True)
-    unit = float(scale) ** p
+    with np.errstate(over="ignore"):
+        unit = float(np.float64(scale) ** p)
+    if unit == math.inf:
+        raise OptionError(
+            got=f"p = {p:g} and mass that is moved by {float(scale):.3g}",
+            need="costs |x − y|^p that are numbers",
+            do="Take a smaller p, or other units of length.",
+        )
     primal = np.sum(mass * (lengths(atoms.x[i] - atoms.y[j]) / scale) ** p)
     gap = unit * (primal - atoms.a @ f - atoms.b @ g) * total
     moved = mass > 0

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import numpy as np
 
-from measureformer.errors import ToleranceError, TooManyAtomsError
-from measureformer.transport.sparse import Atoms, SparseCoupling, fixed, library, same_weights
+from measureformer.errors import OptionError, ToleranceError, TooManyAtomsError
+from measureformer.transport.sparse import Atoms, SparseCoupling, fixed, library, noise, same_weights
 
 LARGEST = 50_000_000
 """Entries of the (n, m) matrix of costs up to which exact solvers are tried: 7000 atoms a side, some 20 seconds."""
@@ -22,12 +23,35 @@ ASSIGNED = 100, 1000
 """Atoms up to which assignment is at least as fast as the network simplex: in at most three dimensions, and in more."""
 
 GAP = 1e-9
-"""Largest duality gap of an optimal plan, in units of the size of the clouds; in practice it is a rounding."""
+"""Largest duality gap of an optimal plan, in units of the size of the clouds; in practice it is a rounding.
+
+Beyond p = 2 it is the largest relative error of W_p: powers of short distances vanish beside those of long ones.
+"""
+
+MOST = 100.0
+"""Where costs are cut at first for large p, in units of the optimal one: the solver errs in proportion to the largest.
+
+An optimal plan moves no mass m by a step that costs more than 1/m.
+"""
+
+MERGE = "Merge atoms of nearly no weight with their neighbours, or rescale the weights."
+
+TRIES = 8
+"""For large p: plans until one is certified, each in better units or with costs cut later."""
+
+STEEPEST = 10_000
+"""Largest p off the line: powers of distances that differ by a rounding are still the same up to 10⁻¹²."""
 
 
 def exact_plan(atoms: Atoms, p: float, *, potentials: bool) -> SparseCoupling:
     """An optimal plan; under a trace it is found on the host, when the program runs."""
     n, m = len(atoms.a), len(atoms.b)
+    if p > STEEPEST:
+        raise OptionError(
+            got=f"p = {p:g} on R^{atoms.x.shape[1]}",
+            need=f"p ≤ {STEEPEST} off the line, where roundings of distances do not decide",
+            do=f"Take p = {STEEPEST}: W_p increases to W_∞.",
+        )
     if n * m > LARGEST:
         raise TooManyAtomsError(
             got=f"{n} and {m} atoms off the line",
@@ -56,51 +80,137 @@ def on_host(solve: Callable[[Atoms, float], SparseCoupling], atoms: Atoms, p: fl
     return SparseCoupling(*jax.pure_callback(called, shapes, *fixed(atoms), vmap_method="sequential"))
 
 
+class Vertex(NamedTuple):
+    """A vertex of the transport polytope, feasible potentials, and the cost by which it may fail to be optimal."""
+
+    i: np.ndarray
+    j: np.ndarray
+    mass: np.ndarray
+    f: np.ndarray
+    g: np.ndarray
+    gap: float
+
+
 def solved(atoms: Atoms, p: float, *, potentials: bool = True) -> SparseCoupling:
     """An optimal plan: of the network simplex, or for few equal weights of assignment, which gives no potentials.
 
     Potentials satisfy every constraint f_i + g_j ≤ cost up to its last rounding, those of passive atoms too.
     """
     rows, columns = np.flatnonzero(atoms.a), np.flatnonzero(atoms.b)
-    a, b = atoms.a[rows], atoms.b[columns]
-    full = len(a) == len(atoms.a) and len(b) == len(atoms.b)
-    x, y = (atoms.x, atoms.y) if full or potentials else (atoms.x[rows], atoms.y[columns])
-    cost, unit = costs(x, y, p)
-    inner = cost[np.ix_(rows, columns)] if potentials and not full else cost
-    if not potentials and len(a) <= ASSIGNED[x.shape[1] > 3] and same_weights(a, b):
-        from scipy.optimize import linear_sum_assignment
-
-        i, j = linear_sum_assignment(inner)
-        mass, f, g = np.full(len(a), 1 / len(a)), a, b  # no potentials, and none are asked for
-    else:
-        i, j, mass, f, g = _certified(inner, a.astype(np.float64), b.astype(np.float64))
-    longest = float(inner[i, j].max())
+    full = len(rows) == len(atoms.a) and len(columns) == len(atoms.b)
+    active = atoms if full else Atoms(atoms.x[rows], atoms.a[rows], atoms.y[columns], atoms.b[columns])
+    cost, unit, found = _optimal(active, p, potentials=potentials)
+    longest = float(cost[found.i, found.j].max(initial=0))
     scale = unit * longest ** (1 / p) if longest > 0 else 1.0
-    i, j = rows[i], columns[j]
+    i, j = rows[found.i], columns[found.j]
     if not potentials:
-        return SparseCoupling(i, j, mass, None, None, scale)
+        return SparseCoupling(i, j, found.mass, None, None, scale)
+    f = found.f
     if not full:
-        f = _transformed(cost[:, columns], g)
+        cost = _powers(atoms.x, atoms.y, unit, p)
+        f = _transformed(cost[:, columns], found.g)
     step = _step(cost)
     g = np.minimum.reduce([(cost[k : k + step] - f[k : k + step, None]).min(axis=0) for k in range(0, len(f), step)])
     factor = (unit / scale) ** p
-    return SparseCoupling(i, j, mass, f * factor, g * factor, scale)
+    return SparseCoupling(i, j, found.mass, f * factor, g * factor, scale)
 
 
-def _certified(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
-    """(i, j, mass, f, g): a vertex whose optimality was checked by the duals."""
-    b *= a.sum() / b.sum()
+def _optimal(atoms: Atoms, p: float, *, potentials: bool) -> tuple[np.ndarray, float, Vertex]:
+    """The costs, their unit, and a vertex that is optimal for them."""
+    x, a, y, b = atoms
+    cost, unit = costs(x, y, p)
+    few = not potentials and len(a) <= ASSIGNED[x.shape[1] > 3] and same_weights(a, b)
+    found = _assigned(cost) if few else _certified(cost, a, b)
+    if p <= 2:
+        if not found.gap <= GAP:
+            _not_optimal(f"{found.gap:.2g} in units of the clouds' size", f"{GAP:g}", MERGE)
+        return cost, unit, found
+    found = _without_rounding(found, noise(a))
+    if _sharp(cost, found, p, math.inf) or not (near := _near(atoms, p)):
+        return cost, unit, found
+    most = MOST
+    for _ in range(TRIES):
+        cost = np.minimum(_powers(x, y, near, p), most)
+        found = _without_rounding(_certified(cost, a, b), noise(a))
+        if _sharp(cost, found, p, most):
+            return cost, near, found
+        paid = cost[found.i, found.j]
+        value = float(found.mass @ paid)
+        if 0 < value < 0.5 and paid.max() < most:
+            near *= value ** (1 / p)
+        else:
+            most *= 10
+    return _not_optimal(
+        f"{found.gap / value:.2g} in units of its cost",
+        f"{p * GAP:g}",
+        f"Take a smaller p, or {MERGE[0].lower()}{MERGE[1:]}",
+    )
+
+
+def _sharp(cost: np.ndarray, found: Vertex, p: float, most: float) -> bool:
+    """Whether W_p has the relative error GAP at most, and the plan takes no step whose cost was cut."""
+    paid = cost[found.i, found.j]
+    return bool(found.gap < p * GAP * (found.mass @ paid) and paid.max(initial=0) < most)
+
+
+def _near(atoms: Atoms, p: float) -> float:
+    """A distance not far above W_p, of a plan that is found by way of smaller exponents.
+
+    In units of the cost of an optimal plan for q/2, that of an optimal plan for q is at least as large as the mass of
+    the longest step of the former, so that it does not vanish.
+    """
+    x, a, y, b = atoms
+    cost, near = costs(x, y, 2)
+    q = 2.0
+    while q < p:
+        i, j, mass, _ = vertex(cost, *_balanced(a, b))
+        real = mass > noise(a)
+        moved, q = np.sqrt(((x[i[real]] / near - y[j[real]] / near) ** 2).sum(axis=1)), min(2 * q, p)
+        if not (longest := float(moved.max(initial=0))):
+            return 0.0
+        near *= longest * float(mass[real] @ (moved / longest) ** q) ** (1 / q)
+        cost = np.minimum(_powers(x, y, near, q), 10 * MOST)
+    return near
+
+
+def _assigned(cost: np.ndarray) -> Vertex:
+    from scipy.optimize import linear_sum_assignment
+
+    n = len(cost)
+    i, j = linear_sum_assignment(cost)
+    none = np.empty(0)  # no potentials, and none are asked for: its duals err by a rounding a step
+    return Vertex(i, j, np.full(n, 1 / n), none, none, n * float(np.finfo(np.float64).eps))
+
+
+def _certified(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> Vertex:
+    """A vertex whose optimality can be seen from the duals."""
+    a, b = _balanced(a, b)
     i, j, mass, g = vertex(cost, a, b)
     # the potentials of the tree err by a rounding per edge: transformed once more they are feasible
     f = _transformed(cost, g)
-    gap = float(mass @ cost[i, j] - a @ f - b @ g)
-    if not gap <= GAP:
-        raise ToleranceError(
-            got=f"a plan of the network simplex whose duality gap is {gap:.2g} in units of the clouds' size",
-            need=f"at most {GAP:g}, or it may not be optimal",
-            do="Merge atoms of nearly no weight with their neighbours, or rescale the weights.",
-        )
-    return i, j, mass, f, g
+    terms = mass * cost[i, j], -a * f, -b * g
+    # pairwise sums and the potentials err by so much: potentials of the order of 1 say nothing of much smaller costs
+    rounding = 32 * float(np.finfo(np.float64).eps) * sum(float(np.abs(term).sum()) for term in terms)
+    return Vertex(i, j, mass, f, g, sum(float(term.sum()) for term in terms) + rounding)
+
+
+def _balanced(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return a, b * (a.sum() / b.sum())
+
+
+def _without_rounding(found: Vertex, least: float) -> Vertex:
+    """The same plan without masses that are roundings of the weights: a large p would see them."""
+    real = found.mass > least
+    return found._replace(i=found.i[real], j=found.j[real], mass=found.mass[real])
+
+
+def _not_optimal(gap: str, most: str, do: str) -> NoReturn:
+    raise ToleranceError(
+        got=f"a plan of the network simplex whose duality gap is {gap}",
+        need=f"at most {most}, or it may not be optimal",
+        do=do,
+    )
 
 
 def _transformed(cost: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -120,7 +230,7 @@ def vertex(cost: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, 
         raise ToleranceError(
             got=f"a network simplex that ended with code {code}",
             need="an optimal plan",
-            do="Merge atoms of nearly no weight with their neighbours, or rescale the weights.",
+            do=MERGE,
         )
     # many times as fast as `np.nonzero` of numbers
     i, j = np.divmod(np.flatnonzero(plan != 0), len(b))
@@ -141,6 +251,14 @@ def costs(x: np.ndarray, y: np.ndarray, p: float) -> tuple[np.ndarray, float]:
         np.power(cost, p, out=cost)
         unit *= largest
     return cost, unit
+
+
+def _powers(x: np.ndarray, y: np.ndarray, unit: float, p: float) -> np.ndarray:
+    """(|x_i − y_j|/unit)^p, none of them infinite."""
+    from scipy.spatial.distance import cdist
+
+    distances = cdist(x / unit, y / unit)
+    return np.power(np.minimum(distances, 1e300 ** (1 / p), out=distances), p, out=distances)
 
 
 @cache

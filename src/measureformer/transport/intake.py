@@ -88,8 +88,8 @@ def _traced_cloud(measure: AbstractAtomic) -> tuple[Array, Array, Array]:
     return points, measure.probabilities(), measure.log_mass
 
 
-LARGEST = 100
-"""Finite exponents are not larger."""
+LARGEST = 1e15
+"""Finite exponents are not larger: n^{1/p} is 1 up to rounding, so W_p is W_∞."""
 
 
 def exponent(p: Any) -> float:
@@ -108,8 +108,8 @@ def exponent(p: Any) -> float:
     if LARGEST < number < math.inf:
         raise OptionError(
             got=f"p = {number:g}",
-            need=f"p ≤ {LARGEST}: beyond, powers of distances overflow",
-            do="Take p = inf on the line.",
+            need=f"p ≤ {LARGEST:g}: beyond, W_p is W_∞ up to rounding",
+            do="Take p = inf, on the line.",
         )
     return number
 

@@ -15,8 +15,12 @@ from measureformer.transport.sparse import (
     fixed,
     largest_move,
     library,
+    noise,
     same_weights,
 )
+
+LARGEST = 1e30
+"""Powers of distances are cut there, in units of the longest distance over which mass is moved."""
 
 
 def line_cost(atoms: Atoms, p: float) -> Cost:
@@ -46,13 +50,20 @@ def line_plan(atoms: Atoms, p: float, *, potentials: bool) -> SparseCoupling:
     xp = library(*atoms)
     x, a, y, b = fixed(Atoms(atoms.x[:, 0], atoms.a, atoms.y[:, 0], atoms.b))
     order_x, order_y = xp.argsort(x), xp.argsort(y)
+    if p == math.inf:
+        rounding = noise(a)
+        # partial sums in float32 would err by more than the weight of an atom
+        a, b = (weights.astype(np.float64) / weights.sum(dtype=np.float64) for weights in (a, b))
     i, j, mass = staircase(a[order_x], b[order_y])
     i, j = order_x[i], order_y[j]
     moved = xp.abs(x[i] - y[j])
     if p == math.inf:
-        return SparseCoupling(i, j, _without_rounding(mass), None, None, None)
+        # rounding errors of the partial sums are no mass: W_∞ would see them
+        return SparseCoupling(i, j, xp.where(mass > rounding, mass, xp.zeros_like(mass)), None, None, None)
     scale = largest_move(moved, mass)
-    pair = _potentials(i, j, (moved / scale) ** p, len(x), len(y)) if potentials else (None, None)
+    # a step without mass may be so long that its power, which potentials need, overflows
+    steps = xp.minimum(moved / scale, LARGEST ** (1 / p))
+    pair = _potentials(i, j, steps**p, len(x), len(y)) if potentials else (None, None)
     return SparseCoupling(i, j, mass, *pair, scale)
 
 
@@ -85,10 +96,3 @@ def _potentials(i: Any, j: Any, cost: Any, n: int, m: int) -> tuple[Any, Any]:
         f[i], g[j] = along_f, along_g
         return f, g
     return xp.zeros(n, cost.dtype).at[i].set(along_f), xp.zeros(m, cost.dtype).at[j].set(along_g)
-
-
-def _without_rounding(mass: Any) -> Any:
-    """The same masses without those that are rounding errors of the partial sums: W_∞ would see them."""
-    xp = library(mass)
-    noise = 2 * mass.shape[0] * float(np.finfo(mass.dtype).eps)
-    return xp.where(mass > noise, mass, xp.zeros_like(mass))

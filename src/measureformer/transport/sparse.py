@@ -73,7 +73,9 @@ def coupling_cost(atoms: Atoms, plan: SparseCoupling, p: float) -> Cost:
     moved = lengths(atoms.x[plan.i] - atoms.y[plan.j])
     if p == math.inf:
         return Cost(xp.max(xp.where(plan.mass > 0, moved, xp.zeros_like(moved))), 1.0)
-    power = xp.sum(plan.mass * (moved / plan.scale) ** p)
+    # steps without mass may be longer than the scale, and their powers overflow
+    steps = xp.where(plan.mass > 0, moved / plan.scale, xp.zeros_like(moved))
+    power = xp.sum(plan.mass * steps**p)
     if xp is jnp:
         # zero, with the derivative of the cost in the weights: the potentials
         power += plan.f @ (atoms.a - fixed(atoms.a)) + plan.g @ (atoms.b - fixed(atoms.b))
@@ -85,6 +87,11 @@ def largest_move(moved: Any, mass: Any) -> Any:
     xp = library(moved, mass)
     longest = xp.max(xp.where(mass > 0, moved, xp.zeros_like(moved)))
     return xp.where(longest > 0, longest, xp.ones_like(longest))
+
+
+def noise(weights: Any) -> float:
+    """Masses up to this one may be roundings: of weights that sum to 1, and of sums of them in float64."""
+    return 16 * float(np.finfo(weights.dtype).eps) + 8 * len(weights) * float(np.finfo(np.float64).eps)
 
 
 def root(power: Any, p: float) -> Any:

@@ -15,10 +15,10 @@ from measureformer.numerics.arrays import owned, positive_int
 from measureformer.numerics.checked import checked
 from measureformer.numerics.types import PathLike
 from measureformer.storage.files import write_atomically
-from measureformer.storage.safetensors import read_safetensors, to_safetensors
+from measureformer.storage.safetensors import read_sealed, sealed
 from measureformer.universality.compiled import Compiled, Layers, blank, stacked
 
-FORMAT = "1"
+FORMAT = "2"
 
 
 def write(net: Compiled, path: PathLike) -> None:
@@ -31,7 +31,7 @@ def write(net: Compiled, path: PathLike) -> None:
         "domain": json.dumps(_described(net.domain)),
         "story": json.dumps(net.story),
     }
-    data = to_safetensors(state_dict(net), about)
+    data = sealed(state_dict(net), about)
     write_atomically(Path(path), data, do="Choose another file, or make room.")
 
 
@@ -80,7 +80,7 @@ def load_compiled(path: PathLike) -> Compiled:
     """
     path = Path(path)
     try:
-        found, about = read_safetensors(path)
+        found, about = read_sealed(path)
     except OSError as error:
         raise _damaged(path, f"cannot be read ({error})") from error
     except CheckpointError as error:

@@ -24,6 +24,8 @@ from measureformer.lens.families.gguf_names import renamed
 from measureformer.maps import GatedMLP, Linear, RMSNorm, RotaryAttention
 from measureformer.numerics.arrays import on_device
 
+WORDS = "model.embed_tokens.weight"
+
 
 def read(checkpoint: Checkpoint) -> Anatomy:
     if "general.architecture" in checkpoint.config:
@@ -36,6 +38,8 @@ def read(checkpoint: Checkpoint) -> Anatomy:
     settings.only("mlp_bias", False)
     if heads % groups or head_dim % 2:
         raise settings.wrong("num_key_value_heads", groups, f"a divisor of {heads}, and heads of even dimension")
+    checkpoint.require(WORDS, (vocabulary, dim))  # before arrays are made of these sizes
+    checkpoint.require("model.layers.0.self_attn.q_proj.weight", (heads * head_dim, dim))
     turns, (limit, limited_by) = frequencies(settings, head_dim), _limit(settings)
 
     def norm(name: str) -> RMSNorm:
@@ -68,15 +72,13 @@ def read(checkpoint: Checkpoint) -> Anatomy:
             causal=True,
         )
 
-    words = "model.embed_tokens.weight"
-    checkpoint.require(words, (vocabulary, dim))
-    head = "lm_head.weight" if "lm_head.weight" in checkpoint else words
+    head = "lm_head.weight" if "lm_head.weight" in checkpoint else WORDS
     return Anatomy(
         dim=dim,
         depth=settings.count("num_hidden_layers"),
         heads=heads,
         block=block,
-        tokens=text_measure(lambda ids: checkpoint.rows(words, ids)),
+        tokens=text_measure(lambda ids: checkpoint.rows(WORDS, ids)),
         exit=lambda: norm("model.norm.weight"),
         # the largest matrix of all: one copy of it is enough
         head=lambda: Linear(on_device(checkpoint.tensor(head, (vocabulary, dim)))),

@@ -69,6 +69,7 @@ claim = Claim(
     ),
     hypotheses=(
         "training with Adam, no theorem for this model",
+        "in the quick preset on eight of ten fresh seeds, each a single training",
         "the norm of KᵀQ is shown and not judged: it grows with useless labels, too",
     ),
     reference="tarzanagh2023",

@@ -12,7 +12,7 @@ import numpy as np
 
 from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Series, generator, once
 from measureformer.flows import flow
-from measureformer.maps import MLP, AbstractInContextMap, Attention, LayerNorm, Residual
+from measureformer.maps import MLP, AbstractInContextMap, Attention, Residual, RMSNorm
 from measureformer.measures import Discrete
 from measureformer.structure import directional_derivative, regular_derivative
 from measureformer.structure.black_box import BlackBox
@@ -43,7 +43,8 @@ def _maps(key: Key, steps: int) -> dict[str, AbstractInContextMap]:
     maps: dict[str, AbstractInContextMap] = {
         "attention": head,
         "MLP": perceptron,
-        "LayerNorm ⋄ attention": LayerNorm([1.0, 2.0], [0.2, 0.0]) @ attention,
+        # in the plane, LayerNorm would leave only a sign
+        "RMSNorm ⋄ attention": RMSNorm([1.0, 2.0]) @ attention,
         "MLP ⋄ attention": perceptron @ attention,
     }
     if steps:
@@ -123,7 +124,7 @@ claim = Claim(
         "f(μ), (1/ε)⟨ψ, f(μ+εδ_x) − f(μ)⟩ → ψ(G(μ,x)). For other ψ there is one more term, "
         "∫∇ψ(G(μ,z))·∂_μG(μ,z;x) dμ(z)."
     ),
-    hypotheses=("G is continuous", "LayerNorm away from tokens with equal coordinates"),
+    hypotheses=("G is continuous", "RMSNorm away from tokens at 0"),
     reference="furuya2025, Definition 4 and equation (42)",
     measure=measure,
     controls={

@@ -18,7 +18,8 @@ SIZES = (1, 5, 20)
 
 @dataclass(frozen=True)
 class Config:
-    repetitions: int = 800
+    repetitions: int = 1600
+    """Five standard errors are then half of what is allowed."""
     grid: int = 400
     allowed: float = 0.2
 
