@@ -146,7 +146,7 @@ def main() -> None:
         write_block(
             "loaders",
             f"The last full run had {good + bad:,} damaged files of {len(table)} kinds: {total['refused']:,} were "
-            f"refused, {total['accepted']:,} read, and {bad:,} were faults.",
+            f"refused, {total['accepted']:,} read; faults: {bad:,}.",
         )
     if faults:
         raise SystemExit(1)

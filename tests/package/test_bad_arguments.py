@@ -93,6 +93,8 @@ def test_good_arguments_pass(args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
         ({"word": b"x"}, DtypeError),
         ({"yes": 1}, DtypeError),
         ({"path": 1}, DtypeError),
+        ({"path": "x" * 300}, OptionError),
+        ({"path": "a\0b"}, OptionError),
         ({"function": 1}, DtypeError),
         ({"function": lambda: None}, DtypeError),
         ({"map": np.ones(2)}, DtypeError),
@@ -117,6 +119,7 @@ def test_bad_arguments_are_refused(bad: Any, error: type[MeasureformerError]) ->
         ({"array": None}, "array = None of type NoneType"),
         ({"array": "1"}, "array = '1' of type str"),
         ({"array": np.ma.masked_array([1.0, 2.0], [True, False])}, "array with 1 masked entries"),
+        ({"path": f"/tmp/{'x' * 300}"}, "a name of 300 bytes"),
         # kills: a file's name taken for its text
         ({"word": Path("x")}, r"word\.read_text"),
         ({"map": "attention"}, "need an in-context map, such as mf.Attention.random"),

@@ -111,12 +111,12 @@ class _Equiangular(eqx.Module):
 
 
 @checked
-def geshkovski23_equiangular(n: Annotated[int, Within(2, 10**9)], t: float) -> float:
+def geshkovski23_equiangular(n: Annotated[int, Within(2, 10**9)], t: Annotated[float, Within(0, math.inf)]) -> float:
     """The inner product at time t of n tokens that start orthogonal, at β = 0.
 
     Arguments:
         n: number of tokens, at least 2.
-        t: time since the start.
+        t: time since the start, at least 0.
 
     Statement   γ(t) = (e^{2t} − 1)/(e^{2t} + n − 1)
     Ref         geshkovski2023.

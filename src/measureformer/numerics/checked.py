@@ -13,6 +13,7 @@ from itertools import chain, repeat
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.typing import DTypeLike
@@ -27,7 +28,7 @@ from measureformer.errors import (
     did_you_mean,
 )
 from measureformer.numerics.arrays import finite, floats, prng_key, shown
-from measureformer.numerics.types import Key, Real, Within
+from measureformer.numerics.types import Key, PathLike, Real, Within
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,6 +38,10 @@ Check = Callable[[Any, str], None]
 WHOLE = Within(-(10**9), 10**9)
 """Whole numbers are not larger, unless their annotation says so: every one is a length or a number of repetitions."""
 REAL = Within(-math.inf, math.inf)
+
+
+LONGEST = 255
+"""Bytes in the name of a file or folder."""
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -124,6 +129,8 @@ def _alternative(hint: Any) -> Check | None:
     origin, parts = get_origin(hint), get_args(hint)
     if hint == Key:
         return _key
+    if hint == PathLike:
+        return _path
     if origin is Annotated:
         for mark in reversed(hint.__metadata__):  # the last word counts
             if isinstance(mark, Real):
@@ -178,7 +185,7 @@ def _union(parts: Sequence[Any]) -> Check | None:
                 continue
         # the one that is closest says what is wrong
         for part, alternative in zip(kinds, some, strict=True):
-            strings = isinstance(value, str) and get_origin(part) is Literal
+            strings = isinstance(value, str) and (get_origin(part) is Literal or part == PathLike)
             arrays = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
             if strings or (arrays and (alternative in _OF_ARRAYS or getattr(alternative, "func", None) in _OF_ARRAYS)):
                 alternative(value, name)
@@ -192,6 +199,8 @@ def _words(hint: Any) -> str:
         return "None"
     if any(isinstance(mark, Real) for mark in getattr(hint, "__metadata__", ())):
         return "an array of real numbers"
+    if hint == PathLike:
+        return "a path"
     if get_origin(hint) is Literal:
         return " or ".join(map(repr, get_args(hint)))
     if get_origin(hint) in (Callable, Sequence):
@@ -352,8 +361,22 @@ def _tuple(value: Any, name: str, checks: tuple[Check | None, ...]) -> None:
 
 def _an_array(value: Any, name: str) -> None:
     # a random key says that it is an array, but no function of arrays takes it
-    if not isinstance(value, (np.ndarray, jax.Array)) or jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if not isinstance(value, (np.ndarray, jax.Array)) or jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         raise DtypeError(got=shown(value, name), need="an array", do=f"Pass {name} as an array.")
+    if value.ndim == 0:
+        raise ShapeError(got=f"{name} of shape ()", need="an array with an axis", do=f"Pass {name} as [{name}].")
+
+
+def _path(value: Any, name: str) -> None:
+    _kind(value, name, (str, os.PathLike), "a path", "Pass {name} as a str or a pathlib.Path.")
+    path = os.fsdecode(value)
+    longest = max(len(os.fsencode(part)) for part in path.split(os.sep))
+    if longest > LONGEST or "\0" in path:
+        raise OptionError(
+            got=f"{name} = {path[:40]!r}, a path with a name of {longest} bytes",
+            need=f"names of at most {LONGEST} bytes without null characters, which file systems can hold",
+            do="Choose another name.",
+        )
 
 
 def _string(value: Any, name: str) -> None:
@@ -370,9 +393,6 @@ _PLAIN: dict[Any, Check] = {
     float: real,
     str: _string,
     bool: functools.partial(_kind, kinds=(bool, np.bool_), words="True or False", do="Pass {name} as a bool."),
-    os.PathLike[str]: functools.partial(
-        _kind, kinds=os.PathLike, words="a path", do="Pass {name} as a str or a pathlib.Path."
-    ),
 }
 for _each in (Mapping, Iterable):
     _PLAIN[_each] = functools.partial(_kind, kinds=_each, words=f"a {_each.__name__.lower()}", do="Pass {name} as one.")

@@ -50,7 +50,7 @@ Number: TypeAlias = Annotated[numpy.typing.ArrayLike, Real(axes=0)]
 Key: TypeAlias = Annotated[PRNGKeyArray, "key"]
 """A key of JAX's random numbers: `jax.random.key(0)`."""
 
-PathLike: TypeAlias = str | os.PathLike[str]
+PathLike: TypeAlias = Annotated[str | os.PathLike[str], "path"]
 """A path, as a string or a `pathlib.Path`."""
 
 Count: TypeAlias = Annotated[int, Within(1, 10**7)]

@@ -24,7 +24,7 @@ NETS = {
 class Config:
     n: int = 3
     dim: int = 6
-    steps: int = 300
+    steps: int = 600
     batch: int = 64
 
 
