@@ -170,7 +170,13 @@ def page(rows: dict[tuple[str, str], str]) -> str:
     """The table of those mutants of the list that were run."""
     listed = [one for one in mutants(ROOT) if (one.file, one.what) in rows]
     caught = sum(bool(rows[one.file, one.what]) for one in listed)
-    lines = [f"{len(listed)} mistakes, {caught} noticed.", "", "| file | mistake | noticed by |", "|---|---|---|"]
+    total = len(mutants(ROOT))
+    lines = [
+        f"{len(listed)} of the {total} mistakes in the list were made, {caught} noticed.",
+        "",
+        "| file | mistake | noticed by |",
+        "|---|---|---|",
+    ]
     for one in listed:
         by = rows[one.file, one.what]
         shown = f"`{by.removeprefix('tests/').partition('[')[0]}`" if by else "**nobody**"
