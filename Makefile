@@ -10,7 +10,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := start
-.PHONY: start atlas help test quick check bench parity lens-data docs figures explore pin package lowest newest clean setup
+.PHONY: start atlas help test quick check bench parity lens-data docs notebooks figures explore pin package lowest newest clean setup
 
 # a process for each core, and eight at most: each takes about a gigabyte
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$(( n < 8 ? n : 8 )))
@@ -78,6 +78,10 @@ lens-data: ## fetch real pretrained weights for the claims about them, 280 MB
 	@sh tools/venv.sh dev parity
 	@$(PY) tools/_lens_data.py
 
+notebooks: setup ## write docs/notebooks from the tutorials, and run copies of them into notebooks/
+	@$(PY) tools/notebooks.py --write
+	@$(PY) tools/notebooks.py --run $(ARGS)
+
 docs: setup ## build the documentation into site/
 	@# with --quiet, --strict would not count warnings; so the output is kept back unless the build fails
 	@said=$$($(PY) -m mkdocs build --strict 2>&1) || { echo "$$said"; exit 1; }
@@ -110,8 +114,8 @@ newest: setup ## run the same tests with the newest versions that there are, in 
 	@$(PY) tools/_bounds.py newest
 	@.venv-newest/bin/python -m pytest -q -n 2 --dist loadfile $(PART) $(ARGS)
 
-clean: ## remove all that make has made: .venv, atlas/, site/, lens-data/, caches
-	@rm -rf .venv .venv-lowest .venv-newest atlas site dist lens-data .pytest_cache .ruff_cache .hypothesis .benchmarks
+clean: ## remove all that make has made: .venv, atlas/, site/, notebooks/, lens-data/, caches
+	@rm -rf .venv .venv-lowest .venv-newest atlas site dist notebooks lens-data .pytest_cache .ruff_cache .hypothesis .benchmarks
 	@find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 setup: ## set up .venv and nothing else

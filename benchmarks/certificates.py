@@ -96,7 +96,7 @@ def main() -> None:
     for name, (_, count) in track(TARGETS.items(), description="targets", console=CONSOLE):
         rows.append(attacked(name, max(1, round(share * count))))
         CONSOLE.print(rows[-1][0])
-    total, violations = (sum(row[i] for row in rows) for i in (1, 2))
+    total, violations = sum(row[1] for row in rows), sum(row[2] for row in rows)
     table = "\n".join([HEAD, *(row[0] for row in rows), "", f"{total} cases from seed 0 on, {violations} violations."])
     print(table)
     if share >= 1:

@@ -2,7 +2,7 @@
 
     make bench                                   all of it, about a quarter of an hour
     .venv/bin/python benchmarks/flow.py --fast   smaller sizes, one minute, to try it
-    .venv/bin/python benchmarks/flow.py --loops  only the loops written by hand, printed
+    .venv/bin/python benchmarks/flow.py --loops  only the loops written by hand
 
 50 layers of 20 000 tokens are compared with as many bare calls of `attend`. Euler's method has one velocity in each
 layer, "tsit5" in equal steps has six, and one more at the start. The loops written by hand have the dense formula as
@@ -75,8 +75,9 @@ def loops() -> list[Row]:
 
 
 def main() -> None:
+    about = machine({"ours": len(os.sched_getaffinity(0))})
+    write("flow-loops", loops(), [], {**about, "clock of": "the processor"})
     if "--loops" in sys.argv:
-        loops()
         return
     rng = np.random.default_rng(0)
     points = rng.normal(size=(TOKENS, DIM)).astype(np.float32)
@@ -123,8 +124,7 @@ def main() -> None:
         work = f"{name}, n={TOKENS}, d={DIM}, {LAYERS} layers, {velocities} velocities"
         rows.append(Row(work, float(np.median(ours)), {PEER: ratios}, {PEER: 1 / MOST}))
         CONSOLE.print(f"{work}: {np.median(ours):.3g} s, {1 / ratios[0]:.2f} times as long as attend alone")
-    rows += loops()
-    write("flow-fast" if FAST else "flow", rows, [], machine({"ours": len(os.sched_getaffinity(0))}))
+    write("flow-fast" if FAST else "flow", rows, [], about)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def entropic(n: int, dim: int, tol: float) -> Row:
     rng = np.random.default_rng(n)
     x, y = rng.normal(size=(n, dim)), rng.normal(size=(n, dim)) + 0.5
     mu, nu, weights = mf.Discrete.uniform(x), mf.Discrete.uniform(y), np.full(n, 1 / n)
-    eps = 0.05 * float(ot.dist(x, y).mean())
+    eps = 0.05 * float(np.asarray(ot.dist(x, y)).mean())
 
     def dense() -> Any:
         return ot.sinkhorn2(weights, weights, ot.dist(x, y), eps, stopThr=tol, numItermax=10_000)

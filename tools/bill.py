@@ -73,8 +73,8 @@ def _installed(name: str) -> metadata.Distribution | None:
 def _component(name: str, installed: metadata.Distribution) -> dict[str, Any]:
     version = installed.version.split("+")[0]
     part: dict[str, Any] = {"type": "library", "name": name, "version": version, "purl": f"pkg:pypi/{name}@{version}"}
-    if licence := installed.metadata.get("License-Expression"):
-        part["licenses"] = [{"expression": licence}]
+    if "License-Expression" in installed.metadata:
+        part["licenses"] = [{"expression": installed.metadata["License-Expression"]}]
     return part
 
 

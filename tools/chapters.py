@@ -31,6 +31,7 @@ PAGES = (
         "corrections",
         "limits",
         "reliability",
+        "mutants",
         "imports",
         "architecture",
     ),

@@ -274,6 +274,13 @@ NO = {
         {"docs/b/a.md": "\nIt goes on."},
         "docs/b/a.md:2: 'goes on' is not idiomatic; write 'resume'",
     ),
+    "notebooks: no notebook": ("notebooks", {"docs/tutorials/a.md": "# A\n"}, "a.ipynb:1: the notebook is not what"),
+    "notebooks: no page": ("notebooks", {"docs/notebooks/a.ipynb": "{}"}, "a.ipynb:1: a notebook without a page"),
+    "notebooks: old": (
+        "notebooks",
+        {"docs/exercises.md": "# A\n", "docs/notebooks/exercises.ipynb": "{}"},
+        "exercises.ipynb:1: the notebook is not what",
+    ),
     "prose: over a line": ("prose", {"README.md": "`a`\nis\nno bound."}, "README.md:2: 'is no' is not"),
     "reading: stale": ("reading_map", read("knuth1984.", "import measureformer as mf\nmf.bound()\n"), "the map is not"),
     "reading: no test": ("reading_map", read("knuth1984.", "bound = 1\n"), "a.py:2: mf.bound is a statement that no"),
@@ -398,6 +405,22 @@ def test_a_written_import_map_is_current_and_draws_the_arrow(tmp_path: Path) -> 
 def test_arrows_that_follow_from_others_are_left_out() -> None:
     uses = {"a": {"b", "c"}, "b": {"c"}, "c": set()}
     assert tool("import_map").direct(uses, "a") == {"b"}
+
+
+def test_a_written_notebook_is_current_shows_its_figure_and_links_to_the_pages(tmp_path: Path) -> None:
+    text = "# A\n\n```python\nmf.save_figure(figure, 'a.svg')\n```\n\nSee [b](b.md) and [c](../c.md).\n"
+    root = plant(tmp_path, {"docs/tutorials/a.md": text})
+    made = tool("notebooks")
+    made.write(root)
+    book = json.loads((root / "docs/notebooks/a.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in book["cells"]]
+    assert cells[0] == "# A"
+    assert cells[2:] == [
+        "mf.save_figure(figure, 'a.svg')\nmf.plot(figure)",
+        "See [b](../tutorials/b.md) and [c](../c.md).",
+    ]
+    assert all(not cell.get("outputs") for cell in book["cells"])
+    assert check("notebooks", root) == []
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -13,6 +13,7 @@ from itertools import chain, repeat
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.typing import DTypeLike
@@ -360,7 +361,7 @@ def _tuple(value: Any, name: str, checks: tuple[Check | None, ...]) -> None:
 
 def _an_array(value: Any, name: str) -> None:
     # a random key says that it is an array, but no function of arrays takes it
-    if not isinstance(value, (np.ndarray, jax.Array)) or jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if not isinstance(value, (np.ndarray, jax.Array)) or jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         raise DtypeError(got=shown(value, name), need="an array", do=f"Pass {name} as an array.")
     if value.ndim == 0:
         raise ShapeError(got=f"{name} of shape ()", need="an array with an axis", do=f"Pass {name} as [{name}].")

@@ -77,7 +77,7 @@ def _plan(atoms: Atoms, p: float) -> SparseCoupling:
     f[i[1]] = (lengths(atoms.x[i[1]] - atoms.y[j[1]]) / scale) ** p
     for rows, columns, plan in plans:
         f[rows], g[columns] = ((plan.scale / scale) ** p * potential for potential in (plan.f, plan.g))
-    return SparseCoupling(*map(np.concatenate, (i, j, mass)), f, g, scale)
+    return SparseCoupling(np.concatenate(i), np.concatenate(j), np.concatenate(mass), f, g, scale)
 
 
 def _groups(atoms: Atoms) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -128,7 +128,7 @@ def _optimal(atoms: Atoms, p: float, *, potentials: bool) -> tuple[np.ndarray, f
     found = _without_rounding(found, noise(a))
     if _sharp(cost, found, p, math.inf) or not (near := _near(atoms, p)):
         return cost, unit, found
-    most = MOST
+    most, value = MOST, 0.0
     for _ in range(TRIES):
         cost = np.minimum(_powers(x, y, near, p), most)
         found = _without_rounding(_certified(cost, a, b), noise(a))
@@ -140,8 +140,9 @@ def _optimal(atoms: Atoms, p: float, *, potentials: bool) -> tuple[np.ndarray, f
             near *= value ** (1 / p)
         else:
             most *= 10
+    share = found.gap / value if value else math.inf
     return _not_optimal(
-        f"{found.gap / value:.2g} in units of its cost",
+        f"{share:.2g} in units of its cost",
         f"{p * GAP:g}",
         f"Take a smaller p, or {MERGE[0].lower()}{MERGE[1:]}",
     )

@@ -50,8 +50,8 @@ def line_plan(atoms: Atoms, p: float, *, potentials: bool) -> SparseCoupling:
     xp = library(*atoms)
     x, a, y, b = fixed(Atoms(atoms.x[:, 0], atoms.a, atoms.y[:, 0], atoms.b))
     order_x, order_y = xp.argsort(x), xp.argsort(y)
+    rounding = noise(a)
     if p == math.inf:
-        rounding = noise(a)
         # partial sums in float32 would err by more than the weight of an atom
         a, b = (weights.astype(np.float64) / weights.sum(dtype=np.float64) for weights in (a, b))
     i, j, mass = staircase(a[order_x], b[order_y])

@@ -78,7 +78,7 @@ def _figure(key: Key, config: Config) -> Figure:
 claim = Claim(
     name="fong-2009-linear-time",
     title="Attention in low dimension in linear time",
-    kind="observation",
+    kind="construction",
     statement=(
         "At fixed radius and tolerance, attention of n queries on n keys on a grid of Chebyshev nodes takes a "
         "number of operations of order n: counted on the line, an exponent below 1.1."
