@@ -76,6 +76,21 @@ def test_a_worker_that_fails_ends_all(trouble: str, last: str, tmp_path: Path) -
     assert f"  | {last}\n" in said
 
 
+def test_a_worker_that_leaves_early_without_an_error_is_named(tmp_path: Path) -> None:
+    # kills: a launcher that goes by exit codes, while the others wait for five minutes
+    with launched(tmp_path, "loop.py", "leave") as run:
+        said = ends(run, time.monotonic())
+    assert "got worker 1 of 2" in said
+    assert "which ended without an error after 1 of 2 exchanges" in said
+
+
+def test_workers_may_end_and_compute_alone_at_different_times(tmp_path: Path) -> None:
+    # kills: a worker taken for lost because another one still computes what needs no exchange
+    with launched(tmp_path, "loop.py", "finish") as run:
+        assert run.wait() == 0
+    assert [said[-1] for said in lines(run.out, [0, 1]).values()] == ["worker 0 is done", "worker 1 is done"]
+
+
 def test_a_worker_that_never_comes_is_named(tmp_path: Path) -> None:
     with launched(tmp_path, "loop.py", "early") as run:
         assert run.wait() == 2

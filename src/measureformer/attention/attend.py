@@ -33,6 +33,7 @@ from measureformer.numerics.arrays import (
     finite,
     floats,
     host,
+    is_elsewhere,
     is_traced,
     namespace,
     on_device,
@@ -135,7 +136,7 @@ def attend(
                 need="all keys in one place: near ones only need not travel",
                 do='Use method="streaming" or "grid" on one device.',
             )
-        with collective():
+        with collective(certain=is_elsewhere(arrays)):
             return _attend(settings, arrays, traced, method, tol)
     return _attend(settings, arrays, traced, method, tol)
 

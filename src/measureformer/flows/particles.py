@@ -29,6 +29,7 @@ from measureformer.numerics.arrays import (
     common_dtype,
     floats,
     host,
+    is_elsewhere,
     is_spread,
     is_traced,
     on_device,
@@ -38,6 +39,7 @@ from measureformer.numerics.arrays import (
 from measureformer.numerics.buckets import bucket, pad_axis, pad_rows
 from measureformer.numerics.random import normal
 from measureformer.numerics.types import ArrayLike, Key, PathLike
+from measureformer.parallel.workers import exchanging
 
 
 class Trajectory(AbstractTrajectory):
@@ -163,6 +165,8 @@ def move_particles(
             need="all atoms in one place: a grid is made for all of them",
             do="Take the flow of mf.gather(mu), or leave method out.",
         )
+    if is_elsewhere(initial):
+        exchanging()
     if save is not None or settings.tol is not None or is_spread(initial):
         points, error = at_once(travel, layers, initial, schedule, settings, save)
         return Trajectory(layers, initial, points, schedule, settings, None if settings.tol is None else error)

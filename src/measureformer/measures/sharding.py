@@ -10,11 +10,11 @@ from jax.sharding import Mesh
 
 from measureformer.errors import DtypeError, MeshError
 from measureformer.measures.atomic import AbstractAtomic, concrete
-from measureformer.numerics.arrays import is_spread, is_traced, on_device
+from measureformer.numerics.arrays import is_elsewhere, is_spread, is_traced, on_device
 from measureformer.numerics.buckets import bucket
 from measureformer.numerics.checked import checked
 from measureformer.parallel.mesh import TOKENS, checked_mesh, gathered, over, placed, shard_rows
-from measureformer.parallel.workers import collective
+from measureformer.parallel.workers import collective, exchanging
 
 Measure = TypeVar("Measure", bound=AbstractAtomic)
 
@@ -68,6 +68,8 @@ def gather(mu: Measure) -> Measure:
     def whole(array: jax.Array) -> jax.Array:
         return on_device(gathered(array)) if is_spread(array) else array
 
+    if is_elsewhere(mu):
+        exchanging()
     return jax.tree.map(whole, mu)
 
 
@@ -92,6 +94,7 @@ def _sum_of_parts(mu: Measure, mesh: Mesh) -> Measure:
     """Every process pads its part to the rows of the longest, so that all pieces are equally long."""
     from jax.experimental.multihost_utils import process_allgather
 
+    exchanging()
     sharding, pieces = over(mesh, TOKENS), mesh.shape[TOKENS]
     own = len(set(map(str, sharding.addressable_devices_indices_map((pieces,)).values())))
     rows = bucket(-(-mu.n // max(own, 1)))

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -25,6 +27,9 @@ from measureformer.errors import LaunchError, WorkerLost
 COORDINATOR, COUNT, INDEX = "MEASUREFORMER_COORDINATOR", "MEASUREFORMER_WORKERS", "MEASUREFORMER_WORKER"
 """Variables in which a worker finds the address of worker 0, the number of workers, and its own number."""
 
+EXCHANGES = "MEASUREFORMER_EXCHANGES"
+"""Variable in which a worker finds the file for its `Exchanges`, if somebody reads them."""
+
 LOST = 3
 """Exit code of a worker that ends because it has lost another one."""
 
@@ -35,14 +40,39 @@ _INTERVAL = 0.05
 _LAST_LINES = 20
 
 
+@dataclass(frozen=True)
+class Exchanges:
+    """How many exchanges a worker has begun, and whether it has reached its end: two numbers in a file.
+
+    All workers make the same exchanges. One that ended before it began an exchange that another one waits in is lost,
+    although its exit code is 0.
+    """
+
+    begun: int
+    ended: bool
+
+    @staticmethod
+    def read(path: Path) -> Exchanges:
+        data = path.read_bytes() if path.is_file() else b""
+        return Exchanges(*_RECORD.unpack(data)) if len(data) == _RECORD.size else Exchanges(0, ended=False)
+
+    def write(self, file: int) -> None:
+        """At once, into an open file."""
+        os.pwrite(file, _RECORD.pack(self.begun, self.ended), 0)
+
+
+_RECORD = struct.Struct("<Q?")
+
+
 class Worker:
     """One process, its number, and the last lines that it wrote."""
 
-    def __init__(self, number: int, count: int, command: Sequence[str], coordinator: str) -> None:
+    def __init__(self, number: int, count: int, command: Sequence[str], coordinator: str, folder: Path) -> None:
         self.number = number
         self.name = f"worker {number} of {count}"
         self.lines: deque[str] = deque(maxlen=_LAST_LINES)
-        own = {COORDINATOR: coordinator, COUNT: str(count), INDEX: str(number)}
+        self.exchanges = folder / str(number)
+        own = {COORDINATOR: coordinator, COUNT: str(count), INDEX: str(number), EXCHANGES: str(self.exchanges)}
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -106,10 +136,10 @@ def launch(script: Path, arguments: Sequence[str] = (), *, workers: int) -> None
     command = [sys.executable, "-u", str(script), *arguments]
     coordinator = f"127.0.0.1:{_free_port()}"
     started: list[Worker] = []
-    with _ended_by_signals():
+    with _ended_by_signals(), tempfile.TemporaryDirectory() as folder:
         try:
             for number in range(workers):
-                started.append(Worker(number, workers, command, coordinator))
+                started.append(Worker(number, workers, command, coordinator, Path(folder)))
             loss = _watch(started)
             if loss is not None:
                 # those who are left notice by themselves, and may have something to say or to save
@@ -171,7 +201,20 @@ def _watch(workers: list[Worker]) -> _Loss | None:
             return _Loss(worker, _how(codes[worker] or 0))
         if all(code == 0 for code in codes.values()):
             return None
+        early = _gone_early(workers)
+        if early is not None:
+            return early
         time.sleep(_INTERVAL)
+
+
+def _gone_early(workers: list[Worker]) -> _Loss | None:
+    """A worker that reached its end without an exchange in which another one waits for it."""
+    counts = {worker: Exchanges.read(worker.exchanges) for worker in workers}
+    most = max(count.begun for count in counts.values())
+    for worker, count in counts.items():
+        if count.ended and count.begun < most:
+            return _Loss(worker, f"ended without an error after {count.begun} of {most} exchanges")
+    return None
 
 
 def _how(code: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from measureformer.numerics.arrays import is_spread, namespace, on_device
+from measureformer.numerics.arrays import is_elsewhere, is_spread, namespace, on_device
 from measureformer.numerics.buckets import pad_all
 from measureformer.numerics.edge import Layout, Program
 from measureformer.parallel.mesh import TOKENS, gathered, mesh_of, over
@@ -20,7 +20,7 @@ def in_pieces(run: Program, arrays: Any, rows: Any, queries: Any, layout: Layout
 
     A mesh is set while the program is traced, so that attention goes round the ring.
     """
-    with collective():
+    with collective(certain=is_elsewhere(arrays, rows, queries)):
         mesh = mesh_of(arrays, rows, queries)
         stays = queries[0] is None or is_spread(queries)
         count = None if stays else queries[0].shape[layout.queries[0]]

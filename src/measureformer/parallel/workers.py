@@ -23,18 +23,23 @@ import jax
 from jax.sharding import Mesh
 
 from measureformer.errors import LaunchError, WorkerLost
-from measureformer.parallel.launch import COORDINATOR, COUNT, INDEX, LOST
+from measureformer.parallel.launch import COORDINATOR, COUNT, EXCHANGES, INDEX, LOST, Exchanges
 from measureformer.parallel.mesh import token_mesh
 
 
 @dataclass
 class _State:
-    """What this process knows of the others: its number, theirs, whether one has been lost, and how it was to end."""
+    """What this process knows of the others: its number, theirs, whether one has been lost, and how it was to end.
+
+    `begun` counts the exchanges, for the launcher, which reads them in the open file `told`.
+    """
 
     index: int = 0
     count: int = 1
     lost: bool = False
     status: Any = None
+    begun: int = 0
+    told: int | None = None
 
 
 _state = _State()
@@ -122,6 +127,8 @@ def _meet(coordinator: str, count: int, index: int, *, heartbeat: int, start: in
             shutdown_timeout_seconds=finish,
         )
         _state.index, _state.count = index, count
+        if EXCHANGES in os.environ:
+            _state.told = os.open(os.environ[EXCHANGES], os.O_WRONLY | os.O_CREAT, 0o600)
         sys.excepthook, sys.exit = _end_on_exception, _remembering(sys.exit)
         atexit.register(_end_without_waiting)
         jax.devices()
@@ -169,9 +176,22 @@ def _exchange_on(address: str) -> None:
         return
 
 
+def exchanging() -> None:
+    """Count an exchange that every worker makes, before it begins."""
+    if _state.told is not None:
+        _state.begun += 1
+        Exchanges(_state.begun, ended=False).write(_state.told)
+
+
 @contextmanager
-def collective() -> Generator[None]:
-    """Around everything that exchanges data between workers: the error of a broken exchange becomes `WorkerLost`."""
+def collective(*, certain: bool = False) -> Generator[None]:
+    """Around what may exchange data between workers: the error of a broken exchange becomes `WorkerLost`.
+
+    Arguments:
+        certain: whether it is known that every worker does this.
+    """
+    if certain:
+        exchanging()
     try:
         yield
     except Exception as error:
@@ -233,6 +253,8 @@ def _remembering(leave: Callable[[Any], NoReturn]) -> Callable[..., NoReturn]:
 
 def _end_without_waiting() -> None:
     """At exit after `WorkerLost` or a failure. It runs before the runtime's own handler, which would wait."""
+    if _state.told is not None:
+        Exchanges(_state.begun, ended=True).write(_state.told)
     if _state.lost:
         _exit(LOST)
     if _state.status not in (None, 0):

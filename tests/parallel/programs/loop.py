@@ -27,9 +27,16 @@ if trouble == "raise" and number == "1":
     raise ValueError("a mistake in the script")
 if trouble == "exit" and number == "1":
     sys.exit("no data for me")
+if trouble == "leave" and number == "1":
+    # with exit code 0, while worker 0 still exchanges data
+    sys.exit(0)
 if trouble == "finish":
     # worker 1 is done long before worker 0; nobody is lost
     time.sleep(2 if number == "0" else 0)
+    if number == "0":
+        # on its own, which is no exchange
+        mf.flow(mf.Linear([[1.0]]), mf.Discrete.uniform([[1.0]]), [0.0, 1.0])
+        mf.gather(mf.Discrete.uniform([[1.0]]))
     print(f"worker {number} is done", flush=True)
     sys.exit(0)
 end = time.monotonic() + 100
