@@ -253,13 +253,13 @@ def _remembering(leave: Callable[[Any], NoReturn]) -> Callable[..., NoReturn]:
 
 def _end_without_waiting() -> None:
     """At exit after `WorkerLost` or a failure. It runs before the runtime's own handler, which would wait."""
-    if _state.told is not None:
-        Exchanges(_state.begun, ended=True).write(_state.told)
     if _state.lost:
         _exit(LOST)
     if _state.status not in (None, 0):
         # like Python, which has printed a status that is not a number
         _exit(_state.status if isinstance(_state.status, int) else 1)
+    if _state.told is not None:
+        Exchanges(_state.begun, ended=True).write(_state.told)
 
 
 def _leave(loss: WorkerLost) -> NoReturn:
