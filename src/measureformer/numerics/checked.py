@@ -258,12 +258,16 @@ def real(value: Any, name: str, limits: Within = REAL) -> None:
     if type(value) is not float:
         one = getattr(value, "ndim", 0) == 0 and getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"
         # fractions and decimals have a float too, but arrays of them have objects for entries
-        if isinstance(value, bool) or not (one if hasattr(value, "dtype") else isinstance(value, (int, float))):
-            raise DtypeError(got=shown(value, name), need="one real number", do=f"Pass {name} as a float.")
+        number = one if hasattr(value, "dtype") else isinstance(value, (int, float))
         try:
-            value = float(value)
+            found = float(value) if number and not isinstance(value, bool) else None
         except OverflowError:
-            value = math.inf
+            found = math.inf
+        except TypeError:  # a random key, whose type says nothing of numbers
+            found = None
+        if found is None:
+            raise DtypeError(got=shown(value, name), need="one real number", do=f"Pass {name} as a float.")
+        value = found
     if not math.isfinite(value):
         raise NotFiniteError(got=f"{name} = {value}", need="a finite number", do=f"Pass a finite {name}.")
     _in(value, name, limits)
