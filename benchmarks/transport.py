@@ -113,7 +113,9 @@ def update(n: int, queries: int) -> Row:
     return timed(f"Modern.update, N={n}, d=64, {queries} queries, float32", runs, rounds=9, bars={"torch": 0.5})
 
 
-def timed(work: str, runs: dict[str, Callable[[], object]], *, rounds: int, bars: dict[str, float], warm: int = 2) -> Row:
+def timed(
+    work: str, runs: dict[str, Callable[[], object]], *, rounds: int, bars: dict[str, float], warm: int = 2
+) -> Row:
     return row(f"{work}; {rounds} rounds", runs, rounds=rounds, warm=warm, clock=time.process_time, bars=bars)
 
 
