@@ -39,8 +39,6 @@ Check = Callable[[Any, str], None]
 WHOLE = Within(-(10**9), 10**9)
 """Whole numbers are not larger, unless their annotation says so: every one is a length or a number of repetitions."""
 REAL = Within(-math.inf, math.inf)
-
-
 LONGEST = 255
 """Bytes in the name of a file or folder."""
 
@@ -257,18 +255,16 @@ def whole(value: Any, name: str, limits: Within = WHOLE) -> None:
 
 def real(value: Any, name: str, limits: Within = REAL) -> None:
     if type(value) is not float:
-        one = getattr(value, "ndim", 0) == 0 and getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"
+        # random keys have a type that says nothing, and no float
+        one = getattr(value, "ndim", 0) == 0 and hasattr(value, "__float__")
+        one = one and getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"
         # fractions and decimals have a float too, but arrays of them have objects for entries
-        number = one if hasattr(value, "dtype") else isinstance(value, (int, float))
-        try:
-            found = float(value) if number and not isinstance(value, bool) else None
-        except OverflowError:
-            found = math.inf
-        except TypeError:  # a random key, whose type says nothing of numbers
-            found = None
-        if found is None:
+        if isinstance(value, bool) or not (one if hasattr(value, "dtype") else isinstance(value, (int, float))):
             raise DtypeError(got=shown(value, name), need="one real number", do=f"Pass {name} as a float.")
-        value = found
+        try:
+            value = float(value)
+        except OverflowError:
+            value = math.inf
     if not math.isfinite(value):
         raise NotFiniteError(got=f"{name} = {value}", need="a finite number", do=f"Pass a finite {name}.")
     _in(value, name, limits)
