@@ -108,7 +108,7 @@ def weighted(n: int, dim: int, **bars: Any) -> Row:
     if dim == 64:
         runs["dense NumPy"] = lambda: dense_numpy(*arrays)
     runs["our products alone"] = lambda: products_alone(q, k, v).block_until_ready()
-    return row(f"weighted, n={n}, d={dim}", runs, rounds=7, **bars)
+    return row(f"weighted, n={n}, d={dim}", runs, rounds=7, bars=bars)
 
 
 def causal(n: int, dim: int, **bars: Any) -> Row:
@@ -124,7 +124,7 @@ def causal(n: int, dim: int, **bars: Any) -> Row:
 
         agree("torch", mf.attend(q, k, v, times=(times, times)).values, by_torch()[0, 0])
         runs["torch"] = by_torch
-    return row(f"causal, n={n}, d={dim}", runs, **bars)
+    return row(f"causal, n={n}, d={dim}", runs, bars=bars)
 
 
 def gradient(n: int, dim: int, *, in_weights: bool, **bars: Any) -> Row:
@@ -149,7 +149,7 @@ def gradient(n: int, dim: int, *, in_weights: bool, **bars: Any) -> Row:
             agree("torch", mine, theirs.reshape(mine.shape))
         runs["torch"] = by_torch
     leaf_names = "q, k, v, weights" if in_weights else "q, k, v"
-    return row(f"forward + gradient in {leaf_names}, n={n}, d={dim}", runs, **bars)
+    return row(f"forward + gradient in {leaf_names}, n={n}, d={dim}", runs, bars=bars)
 
 
 def forwards(n: int, dim: int) -> Number:

@@ -92,17 +92,16 @@ def main() -> None:
         return
     wanted = int(sys.argv[1]) if len(sys.argv) > 1 else sum(count for _, count in TARGETS.values())
     share = wanted / sum(count for _, count in TARGETS.values())
-    rows: list[tuple[str, int, int, int, int]] = []
+    rows: list[tuple[str, int, int, int, int]] = []  # a line of the table, then counts
     for name, (_, count) in track(TARGETS.items(), description="targets", console=CONSOLE):
         rows.append(attacked(name, max(1, round(share * count))))
         CONSOLE.print(rows[-1][0])
-    total, violations = sum(row[1] for row in rows), sum(row[2] for row in rows)
+    total, violations, refused, accepted = np.sum([row[1:] for row in rows], axis=0).tolist()
     table = "\n".join([HEAD, *(row[0] for row in rows), "", f"{total} cases from seed 0 on, {violations} violations."])
     print(table)
     if share >= 1:
         text = f"# certificates\n\n{ABOUT}\n\n{table}\n"
         write_atomically(RESULTS / "certificates.md", text.encode(), do="Choose another folder.")
-        refused, accepted = (sum(row[i] for row in rows) for i in (3, 4))
         figures = f"{total:,} cases: {refused:,} refused, {accepted:,} accepted, {violations} violations."
         write_block("certificates", f"Last full run (`benchmarks/results/certificates.md`): {figures}")
     if violations:

@@ -75,9 +75,9 @@ def row(
     rounds: int = 9,
     warm: int = 2,
     clock: Callable[[], float] = time.perf_counter,
-    **bars: float,
+    bars: Mapping[str, float] | None = None,
 ) -> Row:
-    """Measure "ours" against the others among `runs`."""
+    """Measure "ours" against the others among `runs`; `bars` are the ratios that are asked for."""
     with CONSOLE.status(work):
         seconds = interleaved(runs, rounds=rounds, warm=warm, clock=clock)
     ours = seconds.pop("ours")
@@ -85,7 +85,7 @@ def row(
     for name, theirs in seconds.items():
         each = [b / a for a, b in zip(ours, theirs, strict=True)]
         ratios[name] = (statistics.median(theirs) / statistics.median(ours), min(each), max(each))
-    made = Row(work, statistics.median(ours), ratios, bars)
+    made = Row(work, statistics.median(ours), ratios, dict(bars or {}))
     CONSOLE.print(f"{work}: {made.ours:.3g} s; " + ", ".join(f"{n} {r[0]:.2f}×" for n, r in ratios.items()))
     return made
 

@@ -182,7 +182,7 @@ def main() -> None:
     if abs(count - same) > 0.01 * count:
         raise SystemExit(f"models of {count} and {same} parameters are not the same")
     work = f"{TIMED} steps, {count} parameters, {BATCH} prompts of {POINTS} examples"
-    rows = [row(work, {"ours": mine, "torch": other}, rounds=5, torch=2.0)]
+    rows = [row(work, {"ours": mine, "torch": other}, rounds=5, bars={"torch": 2.0})]
     numbers, samples = [], ""
     if not FAST:
         seconds = rows[0].ours / TIMED

@@ -72,7 +72,7 @@ def main() -> None:
             for tokens in lengths:
                 runs = {"ours": partial(_lens, ours, tokens), PEER: partial(_peer, theirs, tokens)}
                 work = f"{name}, {tokens} tokens"
-                rows.append(row(work, runs, rounds=ROUNDS, clock=time.process_time, **{PEER: 1.0}))
+                rows.append(row(work, runs, rounds=ROUNDS, clock=time.process_time, bars={PEER: 1.0}))
             weights = 4 * ours.checkpoint.size / 1e6
             numbers.append(Number(f"{name}: peak memory of a trace", peak(folder, lengths[-1]), 2 * weights, "MB"))
     about = machine({"ours": 1, PEER: torch.get_num_threads()})

@@ -92,7 +92,7 @@ def against_torch() -> Row | None:
         f"constant to {accuracy:.0e}, n={N}, d={DIM}",
         {"ours": ours, "power iteration": theirs},
         rounds=3,
-        **dict[str, Any]({"power iteration": 5}),
+        bars={"power iteration": 5.0},
     )
 
 

@@ -107,7 +107,7 @@ def against_matrix(n: int) -> Row:
         "ours": lambda: jax.block_until_ready(G.push(sigma).points),
         "matrix": lambda: jax.block_until_ready(masked(X)),
     }
-    return row(f"star, n={n}", runs, rounds=ROUNDS, matrix=2)
+    return row(f"star, n={n}", runs, rounds=ROUNDS, bars={"matrix": 2.0})
 
 
 def main() -> None:

@@ -55,14 +55,14 @@ def exact(n: int, dim: int, weighted: bool) -> Row:
     name = f"W₂, {'random' if weighted else 'equal'} weights, n={n}, d={dim}"
     # the comparison above was the first call of both
     rounds, warm = (9, 2) if n <= 1000 else (3, 0)
-    return timed(name, runs, rounds=rounds, warm=warm, POT=1 / 1.5 if n == 60 else AIM)
+    return timed(name, runs, rounds=rounds, warm=warm, bars={"POT": 1 / 1.5 if n == 60 else AIM})
 
 
 def line(n: int) -> Row:
     x, y = np.random.default_rng(0).normal(size=(2, n))
     mu, nu = mf.Discrete.uniform(x[:, None]), mf.Discrete.uniform(y[:, None])
     runs = {"ours": lambda: mf.wasserstein(mu, nu), "two sorts": lambda: (np.sort(x), np.sort(y))}
-    return timed(f"W₂ on the line, equal weights, n={n}", runs, rounds=9, **{"two sorts": 1 / 1.5})
+    return timed(f"W₂ on the line, equal weights, n={n}", runs, rounds=9, bars={"two sorts": 1 / 1.5})
 
 
 def entropic(n: int, dim: int, tol: float) -> Row:
@@ -71,7 +71,7 @@ def entropic(n: int, dim: int, tol: float) -> Row:
     rng = np.random.default_rng(n)
     x, y = rng.normal(size=(n, dim)), rng.normal(size=(n, dim)) + 0.5
     mu, nu, weights = mf.Discrete.uniform(x), mf.Discrete.uniform(y), np.full(n, 1 / n)
-    eps = 0.05 * float(np.asarray(ot.dist(x, y)).mean())
+    eps = 0.05 * float(np.mean(np.asarray(ot.dist(x, y))))
 
     def dense() -> Any:
         return ot.sinkhorn2(weights, weights, ot.dist(x, y), eps, stopThr=tol, numItermax=10_000)
@@ -82,7 +82,7 @@ def entropic(n: int, dim: int, tol: float) -> Row:
     }
     if util.find_spec("ott"):
         runs["OTT"] = ott(x, y, eps, tol)
-    return timed(f"entropic cost, n={n}, d={dim}, eps=0.05 mean, tol={tol:g}", runs, rounds=5, OTT=1 / 1.2)
+    return timed(f"entropic cost, n={n}, d={dim}, eps=0.05 mean, tol={tol:g}", runs, rounds=5, bars={"OTT": 1 / 1.2})
 
 
 def ott(x: np.ndarray, y: np.ndarray, eps: float, tol: float) -> Callable[[], object]:
@@ -110,11 +110,13 @@ def update(n: int, queries: int) -> Row:
         "ours": repeated(lambda: memory.update(q).block_until_ready(), 100),
         "torch": repeated(lambda: torch.softmax(rows @ keys.T, dim=1) @ keys, 100),
     }
-    return timed(f"Modern.update, N={n}, d=64, {queries} queries, float32", runs, rounds=9, torch=0.5)
+    return timed(f"Modern.update, N={n}, d=64, {queries} queries, float32", runs, rounds=9, bars={"torch": 0.5})
 
 
-def timed(work: str, runs: dict[str, Callable[[], object]], *, rounds: int, warm: int = 2, **bars: float) -> Row:
-    return row(f"{work}; {rounds} rounds", runs, rounds=rounds, warm=warm, clock=time.process_time, **bars)
+def timed(
+    work: str, runs: dict[str, Callable[[], object]], *, rounds: int, bars: dict[str, float], warm: int = 2
+) -> Row:
+    return row(f"{work}; {rounds} rounds", runs, rounds=rounds, warm=warm, clock=time.process_time, bars=bars)
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ PAGES = (
         "index",
         "gallery",
         "cheat_sheet",
+        "exercises",
         "coming_from",
         "reading_map",
         "corrections",

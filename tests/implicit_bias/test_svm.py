@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import measureformer as mf
 from measureformer import errors
 from measureformer.implicit_bias import Problem, misalignment, random_problems
+from measureformer.implicit_bias import svm as _svm
 from measureformer.implicit_bias.svm import SVM
 
 DUAL: dict[str, Any] = {"frobenius": "fro", "nuclear": 2}
@@ -99,6 +100,20 @@ def test_least_distance_is_proved_least(seed: int) -> None:
     hide[0, (tokens[0] + 1) % 5] = False
     fewer = Problem(problem.X, problem.z, problem.y, problem.head, visible=hide)
     assert fewer.svm(tokens).norm <= found.norm * (1 + 1e-9)
+
+
+def test_optimality_conditions_measure_what_is_violated() -> None:
+    # at the optimum all margins with a multiplier are 1, so those of c·W are c, and c − 1 is what they miss
+    problem = random_problems("random", jax.random.key(2), n=3, T=4, d=5)
+    found, chosen = problem.svm(), problem.chosen()
+    parts = _svm.constraints(problem, chosen)
+    w, multipliers = (parts.left.T @ found.W @ parts.right).reshape(-1), found.multipliers[parts.places]
+    for factor in (0.5, 2.0):
+        kkt = _svm._solved(problem, chosen, "frobenius", parts, factor * w, multipliers).kkt
+        assert kkt is not None
+        assert kkt.primal == pytest.approx(max(1 - factor, 0), abs=1e-9)
+        assert kkt.complementarity == pytest.approx(abs(factor - 1), rel=1e-9)
+        assert kkt.stationarity < 1e-9
 
 
 def test_many_dimensions_are_those_that_are_spanned() -> None:

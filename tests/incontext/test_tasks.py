@@ -141,6 +141,16 @@ def test_least_squares_has_its_closed_form_error(noise: float) -> None:
         assert gap.max() < 5
 
 
+@pytest.mark.parametrize("k", [4, 7])
+def test_least_squares_error_is_a_quadrature_for_one_input_or_one_example(k: int) -> None:
+    from scipy.stats import chi2
+
+    # the noise that is fitted has the variance σ²/|x|², where |x|² is χ² with k degrees of freedom
+    fitted = 0.25 * chi2(k).expect(lambda square: 1 / square)
+    assert baselines.least_squares_error(1, [k], noise=0.5)[0] == pytest.approx(fitted, rel=1e-6)
+    assert baselines.least_squares_error(k, [1], noise=0.5)[0] == pytest.approx(1 - 1 / k + fitted / k, rel=1e-6)
+
+
 def test_baselines_against_other_computations() -> None:
     prompts = drawn(tasks.linear(3, noise=0.5), 6, 4)
     x, y, q = prompts.x[0, :5], prompts.y[0, :5], prompts.queries[0, 5]

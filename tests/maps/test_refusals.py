@@ -100,7 +100,7 @@ REFUSALS: dict[str, tuple[type[Exception], Any, str]] = {
     "no space–time": (TimeError, lambda: mf.Causal(G)(MU, [0.0, 0.0], 1.0), "Discrete"),
     "Gaussian has no time": (TimeError, lambda: mf.Causal(G).push(mf.Gaussian([0, 0], I2)), "Gaussian"),
     "time of wrong length": (ShapeError, lambda: mf.Causal(G)(SIGMA, np.zeros((3, 2)), [1.0, 1.0]), r"\(2,\)"),
-    "NaN time": (NotFiniteError, lambda: mf.Causal(G)(SIGMA, [0.0, 0.0], np.nan), "t with"),
+    "NaN time": (NotFiniteError, lambda: mf.Causal(G)(SIGMA, [0.0, 0.0], np.nan), "t = nan"),
     "too early": (
         NothingVisibleError,
         lambda: mf.Causal(G)(SIGMA, np.zeros((2, 2)), [1.0, 0.4]),

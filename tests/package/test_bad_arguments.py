@@ -79,6 +79,7 @@ def test_good_arguments_pass(args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
         ((1, 1j), DtypeError),
         ((1, None), DtypeError),
         ((1, int), DtypeError),
+        ((1, jax.random.key(0)), DtypeError),  # kills: what has a type without a kind taken for a number
         ((1, 10**400), NotFiniteError),
         ((1, float("nan")), NotFiniteError),
         ((1, 1.5), OptionError),

@@ -49,5 +49,5 @@ def test_a_warm_push_enters_few_files_and_each_once() -> None:
     assert len(set(entries)) == len(entries)
     assert len(entries) <= MOST
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    walk = page.partition("## The walk of")[2].partition("## ")[0]
+    walk = page.partition("## The call path of")[2].partition("## ")[0]
     assert entries == re.findall(r"^\| `([a-z_/]+\.py)` \|", walk, re.MULTILINE)

@@ -110,7 +110,7 @@ def test_workers_and_the_atlas_speak_for_what_they_run(monkeypatch: pytest.Monke
     monkeypatch.setattr(pool.signal, "signal", lambda *_: None)  # which would keep Ctrl-C from these tests
     assert pool._numbered(flows, 3, None) == (3, "done")
     monkeypatch.setattr(atlas, "load", lambda entry: entry)
-    monkeypatch.setattr(atlas, "run", flows)
+    monkeypatch.setattr(atlas, "_measured", flows)
     entry: Any = None
-    assert atlas._run(entry, atlas.Settings(tmp_path)) == "done"
+    assert atlas._task(atlas.Settings(tmp_path), entry) == "done"
     assert pipe.getvalue() == ""

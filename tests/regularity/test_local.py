@@ -127,6 +127,16 @@ def test_the_certificate_is_its_formula(name: str) -> None:
         np.testing.assert_allclose(mf.local_lipschitz(G, mu).upper, certified(heads, mu, causal=causal), rtol=1e-6)
 
 
+@pytest.mark.parametrize("factor", [0.1, 3.0])
+def test_the_certificate_of_a_multiple_is_the_multiple_of_the_certificate(factor: float) -> None:
+    # kills: a factor of the chain rule left out, the second map certified at the atoms of the first
+    bound = eqx.filter_jit(certificate.upper_bound)
+    scaled, mu = mf.Linear(factor * np.eye(DIM)), cloud(HEAD, 0, 9)
+    np.testing.assert_allclose(bound(scaled @ HEAD, mu), factor * bound(HEAD, mu), rtol=1e-9)
+    moved = mu.with_points(factor * mu.points)
+    np.testing.assert_allclose(bound(HEAD @ scaled, mu), factor * bound(HEAD, moved), rtol=1e-9)
+
+
 @settings(max_examples=10)
 @given(seed=seeds, n=st.sampled_from([1, 2, 9, 16]))
 def test_the_certificate_is_below_the_theorems(seed: int, n: int) -> None:

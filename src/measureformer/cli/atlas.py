@@ -120,7 +120,7 @@ class _Page:
         from measureformer.atlas.atlas import Missing
 
         started = time.monotonic()
-        why = "the run has not come to it yet; reload the page to see more."
+        why = "not reached yet; reload the page to see newer results."
         self.write(self.results, [Missing(name, "not finished", why) for name in self.waiting])
         ended = time.monotonic()
         self.next = ended + max(self.PATIENCE, self.SHARE * (ended - started))

@@ -28,6 +28,7 @@ from measureformer.errors import (
     did_you_mean,
 )
 from measureformer.numerics.arrays import finite, floats, prng_key, shown
+from measureformer.numerics.needed import NEEDED
 from measureformer.numerics.types import Key, PathLike, Real, Within
 
 P = ParamSpec("P")
@@ -38,8 +39,6 @@ Check = Callable[[Any, str], None]
 WHOLE = Within(-(10**9), 10**9)
 """Whole numbers are not larger, unless their annotation says so: every one is a length or a number of repetitions."""
 REAL = Within(-math.inf, math.inf)
-
-
 LONGEST = 255
 """Bytes in the name of a file or folder."""
 
@@ -206,7 +205,7 @@ def _words(hint: Any) -> str:
     if get_origin(hint) in (Callable, Sequence):
         return "a function" if get_origin(hint) is Callable else "a sequence"
     name = getattr(hint, "__name__", str(hint))
-    return _NEEDED.get(name, name)
+    return NEEDED.get(name, name)
 
 
 def _array(value: Any, name: str, mark: Real) -> None:
@@ -256,7 +255,9 @@ def whole(value: Any, name: str, limits: Within = WHOLE) -> None:
 
 def real(value: Any, name: str, limits: Within = REAL) -> None:
     if type(value) is not float:
-        one = getattr(value, "ndim", 0) == 0 and getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"
+        # random keys have a type that says nothing, and no float
+        one = getattr(value, "ndim", 0) == 0 and hasattr(value, "__float__")
+        one = one and getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"
         # fractions and decimals have a float too, but arrays of them have objects for entries
         if isinstance(value, bool) or not (one if hasattr(value, "dtype") else isinstance(value, (int, float))):
             raise DtypeError(got=shown(value, name), need="one real number", do=f"Pass {name} as a float.")
@@ -293,23 +294,6 @@ def _kind(value: Any, name: str, kinds: Any, words: str, do: str) -> None:
         raise DtypeError(got=shown(value, name), need=words, do=do.format(name=name))
 
 
-_NEEDED = {
-    "AbstractAtomic": "a measure with atoms, such as mf.Discrete.uniform(points)",
-    "AbstractDomain": "a compact domain, such as mf.Box(low, high) or mf.Ball(center, radius)",
-    "AbstractExpression": "a polynomial in blocks: sums and products of mf.universality.Block",
-    "AbstractInContextMap": "an in-context map, such as mf.Attention.random(key, dim)",
-    "AbstractInteraction": "an interaction, such as mf.memory.Polynomial(2) or mf.memory.Exponential()",
-    "AbstractMeasure": "a measure, such as mf.Discrete.uniform(points)",
-    "AbstractTask": "a task, such as mf.incontext.tasks.linear(dim)",
-    "AbstractTrajectory": "a trajectory, as mf.flow returns it",
-    "Attention": "softmax attention, such as mf.Attention.random(key, dim)",
-    "Discrete": "a measure with atoms, such as mf.Discrete.uniform(points)",
-    "Mesh": "a jax.sharding.Mesh",
-    "SpaceTime": "a measure with times, such as mf.SpaceTime.sequence(points)",
-}
-"""What to pass where the annotation names this class; any other class is named itself."""
-
-
 def _instance(value: Any, name: str, kind: type) -> None:
     if kind.__name__ in ("AbstractAtomic", "Discrete") and hasattr(value, "discretize"):
         raise NoClosedFormError(
@@ -317,7 +301,7 @@ def _instance(value: Any, name: str, kind: type) -> None:
             need="a measure with atoms",
             do=f"Take atoms first: {name}.discretize(n), or {name}.sample(key, n).",
         )
-    words = _NEEDED.get(kind.__name__, f"an object of the class {kind.__name__}")
+    words = NEEDED.get(kind.__name__, f"an object of the class {kind.__name__}")
     _kind(value, name, kind, words, "Pass {name} as such an object.")
 
 
@@ -370,7 +354,11 @@ def _an_array(value: Any, name: str) -> None:
 def _path(value: Any, name: str) -> None:
     _kind(value, name, (str, os.PathLike), "a path", "Pass {name} as a str or a pathlib.Path.")
     path = os.fsdecode(value)
-    longest = max(len(os.fsencode(part)) for part in path.split(os.sep))
+    try:
+        longest = max(len(os.fsencode(part)) for part in path.split(os.sep))
+    except UnicodeEncodeError:
+        got = f"{name} = {path[:40]!r}, which the file system cannot encode"
+        raise OptionError(got=got, need="a name in its encoding", do="Choose another name.") from None
     if longest > LONGEST or "\0" in path:
         raise OptionError(
             got=f"{name} = {path[:40]!r}, a path with a name of {longest} bytes",

@@ -133,7 +133,11 @@ def _waiting(view: View) -> Markup:
         if claim.state in IDLE:
             by_reason.setdefault(one_line(claim.why) or claim.said, []).append(claim)
     parts = (
-        tag("details", tag("summary", f"{len(claims)}: {why}"), tag("p", join(*map(_link, claims), by=" · ")))
+        tag(
+            "details",
+            tag("summary", f"{len(claims)} claim{'' if len(claims) == 1 else 's'}: {why}"),
+            tag("p", join(*map(_link, claims), by=" · ")),
+        )
         for why, claims in by_reason.items()
     )
     return tag("section", tag("h2", "Without a result"), *parts, class_="quiet") if by_reason else Markup()

@@ -15,7 +15,7 @@ State = Status | Absence
 
 STATES: tuple[State, ...] = (*STATUSES, "raised", "not finished", "not run")
 SAID: dict[State, str] = {**{state: state for state in STATES}, "raised": "raised an error"}
-NOT_ASKED = "was not asked for, and has no stored result."
+NOT_ASKED = "not asked for, and without a stored result."
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from measureformer.attention.grid.shapes import TRIALS, Demand, cheapest, shaped
 from measureformer.attention.grid.sums import Group
 from measureformer.attention.grid.tree import Found, Keys, merged, search, summary_of_keys
 from measureformer.attention.rounding import EXP
-from measureformer.attention.windows import pair_of_times, ranks, windowed
+from measureformer.attention.windows import ranks, windowed
 from measureformer.errors import DimensionMismatchError, OptionError, ToleranceError, TracedError
 from measureformer.numerics.arrays import finite, floats, is_traced, on_device, shaped
 from measureformer.numerics.buckets import bucket
@@ -70,8 +70,7 @@ def make_plan(
     framed = in_frame(x, y if len(kept) == len(y) else y[kept], lw[kept])
     demand = _demand(framed, x, tol, columns, margin, Costs() if costs is None else costs)
     if times is not None or window is not None:
-        pair = pair_of_times(times, len(x), len(y))
-        pair = None if pair is None else tuple(np.asarray(part, np.float64) for part in pair)
+        pair = None if times is None else tuple(np.asarray(floats(t, "times"), np.float64) for t in times)
         return causal_plan(framed, demand, windowed(pair, window), kept, tol)[0]
     return _planned(framed, demand, kept, len(y), *_boxes(framed, demand, tol))
 
