@@ -43,6 +43,9 @@ NO_MASS = -1e30
 WHOLE, ROWS, MOST = 1 << 20, 256, 4096
 """In float64: logits up to which there is one block; queries in a block that has all keys, and how many it may have."""
 
+FEW, NARROW = 1 << 15, 128
+"""In float64, of derivatives: logits up to which there is one block, and queries in a block that has all keys."""
+
 
 def reach(dtype: Any) -> float:
     """How far above the largest logit the level may lie: e^{−reach} is far above underflow, even summed n times."""
@@ -91,6 +94,15 @@ def block_of(block: tuple[int, int] | None, queries: Queries, keys: Keys) -> tup
     if block is None and keys.times is None and double and n <= MOST and m * n > WHOLE:
         block = ROWS, n
     return shape_of(block, m, n, masked=keys.times is not None)
+
+
+def narrow_block(block: tuple[int, int] | None, queries: Queries, keys: Keys) -> tuple[int, int]:
+    """The block in which a derivative is streamed: it holds several arrays of logits, so fewer fit in the cache."""
+    m, n = queries.q.shape[0], keys.k.shape[0]
+    double = queries.q.dtype == jnp.float64
+    if block is None and keys.times is None and double and n <= MOST and m * n > FEW:
+        return min(NARROW, m), n
+    return block_of(block, queries, keys)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -203,14 +215,14 @@ def _stream_jvp(block: tuple[int, int] | None, primals: Any, tangents: Any) -> t
     queries, keys = primals
     dqueries, dkeys = tangents
     # of what is computed once for many derivatives, one program is enough
-    block = block_of(block, queries, keys)
-    out, log_z = stream(block, queries, keys)
-    dlog_z, mixed = _tangent(block, queries, keys, dqueries, dkeys, log_z)
+    out, log_z = stream(block_of(block, queries, keys), queries, keys)
+    narrow = narrow_block(block, queries, keys)
+    dlog_z, mixed = _tangent(narrow, queries, keys, dqueries, dkeys, log_z)
     return (out, log_z), (mixed - dlog_z[:, None] * out, dlog_z)
 
 
 def _tangent(
-    block: tuple[int, int] | None, queries: Queries, keys: Keys, dqueries: Queries, dkeys: Keys, log_z: Array
+    block: tuple[int, int], queries: Queries, keys: Keys, dqueries: Queries, dkeys: Keys, log_z: Array
 ) -> tuple[Array, Array]:
     """Σ p dl and Σ p (dl v + dv), streamed; p = e^{l − log Z} and dl = ⟨dq,k⟩ + ⟨q,dk⟩ + d log a are matrix products.
 
@@ -238,4 +250,4 @@ def _tangent(
         sums = fold(body, start, qs, blocks)
         return sums[-1], sums[:-1].T
 
-    return over_blocks(one, left, right, block_of(block, queries, keys))
+    return over_blocks(one, left, right, block)
