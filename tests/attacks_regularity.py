@@ -13,7 +13,7 @@ from measureformer.errors import MeasureformerError
 LONG = np.longdouble
 STEP = LONG("1e-2000")
 """A complex step: the imaginary part of f(x + ih) is h f'(x), and nothing is subtracted."""
-D = 3
+D, MANY = 3, 48
 
 
 def evaluated(G: Any, x: np.ndarray, p: np.ndarray) -> np.ndarray:
@@ -79,26 +79,26 @@ def constant(G: Any, mu: Any) -> np.longdouble:
     return found * size
 
 
-def layer(rng: np.random.Generator, name: str, scale: float, dtype: Any) -> Any:
+def layer(rng: np.random.Generator, name: str, scale: float, dtype: Any, d: int = D) -> Any:
     def draw(*shape: int) -> np.ndarray:
         return (scale * rng.normal(size=shape)).astype(dtype)
 
     match name:
         case "attention":
-            return mf.Attention.head(draw(2, D), draw(2, D), draw(D, D))
+            return mf.Attention.head(draw(2, d), draw(2, d), draw(d, d))
         case "block":
-            return mf.Residual(layer(rng, "attention", scale, dtype))
+            return mf.Residual(layer(rng, "attention", scale, dtype, d))
         case "linear":
             # nearly singular
-            return mf.Linear(draw(D, 1) @ draw(1, D) + dtype(10.0 ** -rng.uniform(0, 4)) * draw(D, D))
+            return mf.Linear(draw(d, 1) @ draw(1, d) + dtype(10.0 ** -rng.uniform(0, 4)) * draw(d, d))
         case "layernorm":
-            return mf.LayerNorm(draw(D), draw(D), eps=dtype(rng.choice([1e-5, 1e-12])))
+            return mf.LayerNorm(draw(d), draw(d), eps=dtype(rng.choice([1e-5, 1e-12])))
         case "rmsnorm":
-            return mf.RMSNorm(draw(D))
+            return mf.RMSNorm(draw(d))
         case "unitnorm":
-            return mf.UnitNorm(draw(D), draw(D))
+            return mf.UnitNorm(draw(d), draw(d))
         case _:
-            return mf.MLP(draw(4, D), draw(4), draw(D, 4), draw(D), skip=False, activation="relu")
+            return mf.MLP(draw(4, d), draw(4), draw(d, 4), draw(d), skip=False, activation="relu")
 
 
 CHAINS = (
@@ -112,15 +112,20 @@ CHAINS = (
     ("unitnorm",),
 )
 CLOUDS = ("ordinary", "nearly one point", "far away", "any scales", "spread weights", "duplicates", "rank one", "large")
+CLOUDS += ("denormals", "many dimensions")
 
 
 def tokens(rng: np.random.Generator, family: str, dtype: Any, *, logits: bool) -> Any:
     """A cloud; where `logits` are taken of it, they stay small enough for the reference to have correct digits."""
     n, reach = int(rng.integers(1, 7)), decades(dtype)
-    x, log_weights = rng.normal(size=(n, D)), np.zeros(n)
+    # every entry of the derivative costs the reference an evaluation
+    n, d = (min(n, 2), MANY) if family == "many dimensions" else (n, D)
+    x, log_weights = rng.normal(size=(n, d)), np.zeros(n)
     match family:
+        case "denormals":
+            x = x * float(np.finfo(dtype).tiny) * 10.0 ** -rng.uniform(-2, 3, (n, 1))
         case "nearly one point":
-            x = rng.normal(size=D) + 10.0 ** -rng.uniform(1, 6) * x
+            x = rng.normal(size=d) + 10.0 ** -rng.uniform(1, 6) * x
         case "far away":
             x = x + 10.0 ** rng.uniform(0, 2 if logits else 5)
         case "any scales":
@@ -130,7 +135,7 @@ def tokens(rng: np.random.Generator, family: str, dtype: Any, *, logits: bool) -
         case "duplicates":
             x = x[rng.integers(0, n, n)]
         case "rank one":
-            x = x[:, :1] * rng.normal(size=D) + 1e-5 * x
+            x = x[:, :1] * rng.normal(size=d) + 1e-5 * x
         case "large":
             x = 10.0 ** rng.uniform(0, 2) * x
     return mf.Discrete(np.asarray(x, dtype), np.asarray(log_weights, dtype))
@@ -140,10 +145,12 @@ def lipschitz_attack(dtype: Any, chains: Any = CHAINS) -> Attack:
     def attack(seed: int) -> list[Case]:
         rng = np.random.default_rng([seed, 21])
         chain, family = chains[seed % len(chains)], str(rng.choice(CLOUDS))
-        scale = 10.0 ** rng.uniform(-1, 1)
-        G = layer(rng, chain[0], scale, dtype)
+        d = MANY if family == "many dimensions" else D
+        # logits of many coordinates are larger
+        scale = 10.0 ** rng.uniform(-1, 1) * (D / d) ** 0.5
+        G = layer(rng, chain[0], scale, dtype, d)
         for name in chain[1:]:
-            G = G @ layer(rng, name, scale, dtype)
+            G = G @ layer(rng, name, scale, dtype, d)
         mu = tokens(rng, family, dtype, logits=chain[-1] in ("attention", "block"))
         name = f"{family}, {' @ '.join(chain)}"
         try:

@@ -38,7 +38,8 @@ class LocalLipschitz(eqx.Module):
     """A singular value of the derivative lies within this distance of `lower`."""
     converged: bool
     """Whether the residual is at most `tol` times `lower` (in single precision 6e-6 times it), and the rounding term is
-    at most that, or 2e-4 times it in single precision; never where an atom is too light for its mass to be a number."""
+    at most that, or 2e-4 times it in single precision; never where an atom is so light that products with the root of
+    its mass may underflow."""
     iterations: int
     """Products with the derivative and with its transpose."""
 
@@ -147,7 +148,7 @@ def constants(
 
 def _less_rounding(G: AbstractInContextMap, mu: AbstractAtomic, found: SingularTriple, tol: Any) -> SingularTriple:
     """The triple with a value that rounding has not raised, and converged only if rounding leaves the value certain."""
-    eps = float(jnp.finfo(found.value.dtype).eps)
+    eps, tiny = (float(getattr(jnp.finfo(found.value.dtype), name)) for name in ("eps", "tiny"))
     numbers, rest = eqx.partition((G, mu.points, mu.log_weights), eqx.is_inexact_array)
 
     def lost_in(sample: Array) -> Array:
@@ -156,7 +157,10 @@ def _less_rounding(G: AbstractInContextMap, mu: AbstractAtomic, found: SingularT
             # no pattern of the data agrees with this one; of two neighbours, one sample moves both to the same side,
             # and the other to different sides
             up = (jnp.sin(12.9898 * (1 + place.astype(leaf.dtype))) > 0) ^ ((sample * place) % 2 == 1)
-            return leaf * (1 + jnp.where(up, eps, -eps)).reshape(leaf.shape).astype(leaf.dtype)
+            sign = jnp.where(up, 1, -1).reshape(leaf.shape).astype(leaf.dtype)
+            # near the underflow threshold digits are lost absolutely: programs take denormals for 0
+            near = (leaf != 0) & (jnp.abs(leaf) < tiny / eps)
+            return leaf * (1 + eps * sign) + jnp.where(near, tiny * sign, 0)
 
         own, points, log_weights = eqx.combine(jax.tree.map(changed, numbers), rest)
         moved = eqx.tree_at(lambda mu: (mu.points, mu.log_weights), mu, (points, log_weights))
@@ -167,7 +171,8 @@ def _less_rounding(G: AbstractInContextMap, mu: AbstractAtomic, found: SingularT
 
     changes = jax.lax.map(lost_in, jnp.arange(SAMPLES))
     lost = SAFETY * (jnp.max(changes) + eps * found.value)
-    light = jnp.any((_root(mu) == 0) & (mu.log_weights[:, None] > -jnp.inf))
+    # products with a smaller root lose digits on their way
+    light = jnp.any((_root(mu) < tiny / eps) & (mu.log_weights[:, None] > -jnp.inf))
     certain = (lost <= jnp.maximum(tol, 2000 * eps) * found.value) & ~light
     least = jnp.maximum(jnp.where(found.value > 0, found.value - lost, 0), 0)
     return eqx.tree_at(lambda f: (f.value, f.converged), found, (least, found.converged & certain))
