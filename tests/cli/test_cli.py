@@ -18,7 +18,10 @@ from typer.testing import CliRunner, Result
 
 import measureformer as mf
 from measureformer.atlas import index
+from measureformer.atlas.registry import select
 from measureformer.atlas.result import Result as AtlasResult
+from measureformer.atlas.run import Event, Failure, NotRun
+from measureformer.atlas.survey import survey
 from measureformer.cli import atlas as commands
 from measureformer.cli.app import app
 from measureformer.cli.output import aligned
@@ -240,6 +243,18 @@ def test_the_page_is_there_early_and_grows(planted: Path, monkeypatch: pytest.Mo
     done = command("atlas", "--quick", "--only", "first")
     assert done.stdout.startswith(f"Open {Path('atlas') / 'index.html'} in a browser")
     assert seen == [(0, 2, False), (1, 1, False), (2, 0, False)]
+
+
+def test_the_page_shows_at_once_what_raised_and_what_lacks_data(planted: Path) -> None:
+    # kills: claims that are shown as not asked for until the others are finished
+    entries = select([])
+    page = commands._Page(planted / "atlas", entries, [], survey(entries))
+    page.add(Event(Failure("kim-2021-broken", "the matrix is singular"), 1, len(entries)))
+    page.next = 0.0
+    page.add(Event(NotRun("castin-2025-good", "make weights"), 2, len(entries)))
+    shown = {"castin-2025-good": "not-run", "kim-2021-broken": "raised"}
+    assert _verdicts(planted) == dict.fromkeys(CLAIMS, "not-finished") | shown
+    assert "needs make weights" in (planted / "atlas" / "chapter-first.html").read_text(encoding="utf-8")
 
 
 def test_atlas_resumes(planted: Path) -> None:

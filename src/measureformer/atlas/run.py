@@ -94,6 +94,17 @@ class AtlasRun:
     left: tuple[str, ...]
     not_run: tuple[NotRun, ...] = ()
 
+    @staticmethod
+    def of(names: Sequence[str], done: Mapping[str, Result | Failure | NotRun]) -> AtlasRun:
+        """A run of these claims, of which some are done."""
+        outcomes = [done[name] for name in names if name in done]
+        return AtlasRun(
+            results=tuple(outcome for outcome in outcomes if isinstance(outcome, Result)),
+            failures=tuple(outcome for outcome in outcomes if isinstance(outcome, Failure)),
+            left=tuple(name for name in names if name not in done),
+            not_run=tuple(outcome for outcome in outcomes if isinstance(outcome, NotRun)),
+        )
+
     @property
     def interrupted(self) -> bool:
         return bool(self.left)
@@ -102,14 +113,15 @@ class AtlasRun:
     def passes(self) -> bool:
         return not self.failures and not self.left and all(result.passes for result in self.results)
 
-    def missing(self) -> list[Missing]:
-        """The claims without a result, for the report."""
+    def missing(self, left: str = "the run was interrupted; the same command resumes it.") -> list[Missing]:
+        """The claims without a result, for the report.
+
+        Arguments:
+            left: why those that are left are not finished.
+        """
         return [
             *(Missing(failure.claim, "raised", failure.message) for failure in self.failures),
-            *(
-                Missing(name, "not finished", "the run was interrupted; the same command resumes it.")
-                for name in self.left
-            ),
+            *(Missing(name, "not finished", left) for name in self.left),
             *(Missing(claim.claim, "not run", f"needs {claim.message}") for claim in self.not_run),
         ]
 
@@ -159,13 +171,7 @@ def run_atlas(
         # a worker may have written a result that the interrupted parent did not hear of
         late = {entry.name: stored(entry, settings) for entry in entries if entry.name not in done}
         done |= {name: result for name, result in late.items() if result and not _lacking(result, settings)}
-    outcomes = [done[entry.name] for entry in entries if entry.name in done]
-    return AtlasRun(
-        results=tuple(outcome for outcome in outcomes if isinstance(outcome, Result)),
-        failures=tuple(outcome for outcome in outcomes if isinstance(outcome, Failure)),
-        left=tuple(entry.name for entry in entries if entry.name not in done),
-        not_run=tuple(outcome for outcome in outcomes if isinstance(outcome, NotRun)),
-    )
+    return AtlasRun.of([entry.name for entry in entries], done)
 
 
 def stored(entry: Listed, settings: Settings) -> Result | None:

@@ -17,10 +17,10 @@ from measureformer.cli.output import cleaned, colored, on_terminal
 from measureformer.errors import OptionError
 
 if TYPE_CHECKING:
-    from measureformer.atlas.atlas import Missing, Survey
+    from measureformer.atlas.atlas import Survey
     from measureformer.atlas.index import Listed
     from measureformer.atlas.result import Result
-    from measureformer.atlas.run import AtlasRun, Event
+    from measureformer.atlas.run import AtlasRun, Event, Failure, NotRun
 
 INTERRUPTED = 130
 FULL_SEEDS = 5
@@ -71,7 +71,7 @@ def atlas(
             page.add(event)
 
         done = run_atlas(entries, settings, on_event, page.start)
-    _conclude(done, page.write(done.results, done.missing(), jobs=jobs))
+    _conclude(done, page.write(done, jobs=jobs))
 
 
 class _Page:
@@ -91,8 +91,8 @@ class _Page:
 
     def __init__(self, out: Path, entries: Sequence[Listed], others: list[Result], about: Survey) -> None:
         self.out, self.others, self.about = out, others, about
-        self.waiting = {entry.name: None for entry in entries}
-        self.results: list[Result] = []
+        self.names = [entry.name for entry in entries]
+        self.done: dict[str, Result | Failure | NotRun] = {}
         self.next = 0.0
 
     def start(self) -> None:
@@ -102,26 +102,22 @@ class _Page:
 
     def add(self, event: Event) -> None:
         """Take what is finished; write the page if the last version is old."""
-        from measureformer.atlas.result import Result
-
-        self.waiting.pop(event.outcome.claim, None)
-        if isinstance(event.outcome, Result):
-            self.results.append(event.outcome)
-        if time.monotonic() >= self.next and self.waiting:
+        self.done[event.outcome.claim] = event.outcome
+        if time.monotonic() >= self.next and len(self.done) < len(self.names):
             self._write_unfinished()
 
-    def write(self, results: Sequence[Result], missing: Sequence[Missing], *, jobs: int = 1) -> Path:
+    def write(self, run: AtlasRun, *, jobs: int = 1, **why: str) -> Path:
         """Write a version."""
         from measureformer.atlas.report import write_report
 
-        return write_report([*results, *self.others], self.out, missing=missing, survey=self.about, jobs=jobs)
+        results = [*run.results, *self.others]
+        return write_report(results, self.out, missing=run.missing(**why), survey=self.about, jobs=jobs)
 
     def _write_unfinished(self) -> None:
-        from measureformer.atlas.atlas import Missing
+        from measureformer.atlas.run import AtlasRun
 
         started = time.monotonic()
-        why = "not reached yet; reload the page to see newer results."
-        self.write(self.results, [Missing(name, "not finished", why) for name in self.waiting])
+        self.write(AtlasRun.of(self.names, self.done), left="not reached yet; reload the page to see newer results.")
         ended = time.monotonic()
         self.next = ended + max(self.PATIENCE, self.SHARE * (ended - started))
 
