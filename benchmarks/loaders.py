@@ -83,7 +83,7 @@ class Worker:
     def start(self) -> None:
         done = len(found_in(self.log))
         command = [sys.executable, __file__, "--work", self.name, str(done), str(self.count), str(self.log)]
-        # what libraries say about damaged files is no news; the symbols of a backtrace would count as memory
+        # messages of libraries about damaged files are expected; the symbols of a backtrace would count as memory
         given = os.environ | {"RUST_BACKTRACE": "0"}
         self.process = subprocess.Popen(command, env=given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.began, self.since = done, time.time()

@@ -171,7 +171,7 @@ claim = Claim(
         "in the theorem: infinitely many heads and gradient flow, for log-sum-exp functions of the contexts that are "
         "linearly independent modulo affine functions",
         "here: finitely many heads, equal steps in depth, Adam; the network starts as the identity",
-        "other initial losses are drawn and not judged, and the depth is not refined: this is no test of the limit",
+        "other initial losses appear in the figure only, and the depth is not refined, so the limit is not tested",
     ),
     reference="barboni2026",
     measure=measure,

@@ -10,7 +10,7 @@ from measureformer.atlas.toolkit import Check, Claim, Figure, Key, Outcome, Seri
 from measureformer.implicit_bias import Problem, misalignment, random_problems
 
 SLACK = 0.2
-"""Least slack of what is no support vector: it is felt like e^{−slack·R}, and below this at no R that is reached."""
+"""Least slack of tokens off the margin: their effect is of order e^{−slack·R}, too large at every R if it is less."""
 WRONG = ("second-best", "nuclear-norm", "straight-path")
 
 
@@ -90,7 +90,7 @@ claim = Claim(
     ),
     hypotheses=(
         "one optimal token in each example, which can be separated from the others",
-        "logistic loss; what is no support vector has a slack of 0.2 or more",
+        "logistic loss; every token off the margin has a slack of at least 0.2",
         "W_R is a stationary point that was searched for, not a proven global minimum",
     ),
     reference="tarzanagh2023",
